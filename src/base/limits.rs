@@ -1,0 +1,48 @@
+//! The sizes one engine runs with, fixed at start or changed between steps by an event.
+
+use serde::{Deserialize, Serialize};
+
+/// Bounds of the scheduler. All counts; nothing here is a guess made later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Limits {
+    /// Sequences that may run at once (slots).
+    pub sequences_max: u32,
+    /// Tokens computed per step, decode and prefill together (the token budget).
+    pub step_tokens_max: u32,
+    /// Token positions per KV block.
+    pub block_size: u32,
+    /// KV blocks in the pool; fixed at start.
+    pub blocks: u32,
+    /// Positions of one sequence (prompt + output) that the model can address.
+    pub context_max: u32,
+    /// Requests that may wait; one more is refused.
+    pub queue_max: u32,
+    /// Share of the pool kept free at admission while something runs, in thousandths.
+    pub watermark_permille: u32,
+}
+
+impl Limits {
+    /// Blocks that hold `tokens` positions.
+    pub fn blocks_of(&self, tokens: u32) -> u32 {
+        tokens.div_ceil(self.block_size)
+    }
+
+    /// Token positions the whole pool holds.
+    pub fn pool_tokens(&self) -> u64 {
+        u64::from(self.blocks) * u64::from(self.block_size)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sequences_max: 64,
+            step_tokens_max: 512,
+            block_size: 16,
+            blocks: 1024,
+            context_max: 2048,
+            queue_max: 1024,
+            watermark_permille: 20,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Plain data and pure arithmetic that several floors name. Imports nothing of this crate.
+
+mod clock;
+mod format;
+mod ids;
+mod limits;
+mod rng;
+
+pub use clock::{Clock, ManualClock, MonotonicClock};
+pub use format::Format;
+pub use ids::{BlockId, RequestId, SequenceId, TokenId};
+pub use limits::Limits;
+pub use rng::{threefry2x32, unit_from_seed};

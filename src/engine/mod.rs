@@ -1,0 +1,1 @@
+//! Stub of the floor `engine`; see ARCHITECTURE.md.

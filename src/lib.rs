@@ -1,0 +1,19 @@
+//! tilewright: a portable LLM inference runtime on wgpu.
+//!
+//! One package, kept in floors: a module imports only from the floors listed for it in
+//! `ARCHITECTURE.md`; `tests/tidy.rs` reads the sources and fails on anything else.
+
+pub mod base;
+pub mod cpu;
+pub mod engine;
+#[cfg(feature = "gpu")]
+pub mod gpu;
+pub mod kernels;
+pub mod model;
+pub mod record;
+pub mod sched;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod text;
+pub mod trace;
+pub mod weights;

@@ -1,0 +1,3 @@
+//! The composition root of the native program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Stub of the floor `model`; see ARCHITECTURE.md.

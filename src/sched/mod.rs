@@ -1,0 +1,1 @@
+//! Stub of the floor `sched`; see ARCHITECTURE.md.

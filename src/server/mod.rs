@@ -1,0 +1,1 @@
+//! Stub of the floor `server`; see ARCHITECTURE.md.

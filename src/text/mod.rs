@@ -1,0 +1,1 @@
+//! Stub of the floor `text`; see ARCHITECTURE.md.

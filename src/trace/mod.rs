@@ -1,0 +1,1 @@
+//! Stub of the floor `trace`; see ARCHITECTURE.md.

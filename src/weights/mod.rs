@@ -1,0 +1,1 @@
+//! Stub of the floor `weights`; see ARCHITECTURE.md.

@@ -1,0 +1,5 @@
+//! Rows of `sched`.
+
+use crate::support::Rows;
+
+pub fn rows(_rows: &mut Rows) {}

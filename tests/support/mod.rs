@@ -1,0 +1,69 @@
+//! What rows share: the list of rows, skip reasons, and where test data lies.
+
+#![allow(dead_code, reason = "which parts are used depends on the features built")]
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The rows of the suite.
+#[derive(Default)]
+pub struct Rows(Vec<Trial>);
+
+impl Rows {
+    /// Adds a row; a panic fails it.
+    pub fn add(&mut self, name: impl Into<String>, body: impl FnOnce() + Send + 'static) {
+        self.0.push(Trial::test(name, move || {
+            body();
+            Ok(())
+        }));
+    }
+
+    /// Adds a row that needs `need`. Without it the row is ignored with the reason shown, or
+    /// fails when `TILEWRIGHT_REQUIRE` is set.
+    pub fn add_if<T: Send + 'static>(
+        &mut self,
+        need: Result<T, String>,
+        name: impl Into<String>,
+        body: impl FnOnce(T) + Send + 'static,
+    ) {
+        match need {
+            Ok(value) => self.add(name, move || body(value)),
+            Err(reason) if std::env::var_os("TILEWRIGHT_REQUIRE").is_some() => {
+                self.0.push(Trial::test(name, move || Err(Failed::from(reason))));
+            }
+            Err(reason) => {
+                let row = Trial::test(name, || Ok(())).with_kind(format!("skipped: {reason}"));
+                self.0.push(row.with_ignored_flag(true));
+            }
+        }
+    }
+
+    pub fn run(self) -> ExitCode {
+        libtest_mimic::run(&Arguments::from_args(), self.0).exit_code()
+    }
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file or folder of the wider set of fixtures, which lies beside some checkouts only.
+pub fn shared(path: &str) -> Result<PathBuf, String> {
+    let base = std::env::var_os("TILEWRIGHT_SHARED")
+        .map_or_else(|| root().join("..").join("shared"), PathBuf::from);
+    let found = base.join(path);
+    if found.exists() { Ok(found) } else { Err(format!("no ../shared/{path}")) }
+}
+
+/// A real model that `shared/models/fetch` brings into the cache folder.
+pub fn real_model(file: &str) -> Result<PathBuf, String> {
+    let base = match std::env::var_os("TILEWRIGHT_MODELS") {
+        Some(dir) => PathBuf::from(dir),
+        None => PathBuf::from(std::env::var_os("HOME").unwrap_or_default())
+            .join(".cache/tilewright/models"),
+    };
+    let found = base.join(file);
+    if found.exists() { Ok(found) } else { Err(format!("{file} is not in the model cache")) }
+}

@@ -1,0 +1,34 @@
+//! The one integration binary. Every module adds rows; a row that cannot run here (no adapter,
+//! no ../shared) is listed as ignored with its reason, and fails under `TILEWRIGHT_REQUIRE=1`.
+
+mod support;
+mod tidy;
+
+mod base;
+mod company;
+mod engine;
+mod kernels;
+mod models;
+mod sched;
+#[cfg(feature = "server")]
+mod server;
+mod text;
+mod trace;
+mod weights;
+
+fn main() -> std::process::ExitCode {
+    let mut rows = support::Rows::default();
+    tidy::rows(&mut rows);
+    base::rows(&mut rows);
+    company::rows(&mut rows);
+    engine::rows(&mut rows);
+    kernels::rows(&mut rows);
+    models::rows(&mut rows);
+    sched::rows(&mut rows);
+    #[cfg(feature = "server")]
+    server::rows(&mut rows);
+    text::rows(&mut rows);
+    trace::rows(&mut rows);
+    weights::rows(&mut rows);
+    rows.run()
+}
