@@ -14,6 +14,7 @@ struct Params {
     vocab: u32,
     stride: u32,
     grid_x: u32,
+    row_base: u32,  // the row whose logits lie first
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -54,7 +55,7 @@ fn kept_from(from: u32, t: u32, floor: u32) -> Kept {
 }
 
 fn finish(row: u32, token: u32, kept: u32) {
-    var raw = logits[row * p.stride + token];
+    var raw = logits[(row - p.row_base) * p.stride + token];
     let first = rows[row * 16u + 5u];
     for (var i = first; i < first + rows[row * 16u + 6u]; i++) {
         if (edits[i * 8u + 1u] == token) {
@@ -68,12 +69,13 @@ fn finish(row: u32, token: u32, kept: u32) {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
-    let row = group.y * p.grid_x + group.x;
-    if (row >= p.rows) {
+    let local_row = group.y * p.grid_x + group.x;
+    if (local_row >= p.rows) {
         return;
     }
+    let row = p.row_base + local_row;
     let t = local.x;
-    let from = row * p.stride;
+    let from = local_row * p.stride;
     var high = -3.4e38;
     var id = 0u;
     for (var i = t; i < p.vocab; i += WG) {

@@ -4,11 +4,13 @@
 //
 // edits: [count][8] words: row, token, times the token was produced, 1 if the token was seen,
 //   bias (f32), raw logit (written), 0, 0     rows: [row][16] words, see sample
-// logits: [row][stride]
+// logits: [row - row_base][stride]
 
 struct Params {
     count: u32,
     stride: u32,
+    first: u32,     // first edit of this launch
+    row_base: u32,  // the row whose logits lie first
     grid_x: u32,
 }
 
@@ -23,12 +25,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (i >= p.count) {
         return;
     }
-    let row = edits[i * 8u] * 16u;
-    let at = edits[i * 8u] * p.stride + edits[i * 8u + 1u];
+    let edit = (p.first + i) * 8u;
+    let row = edits[edit] * 16u;
+    let at = (edits[edit] - p.row_base) * p.stride + edits[edit + 1u];
     let raw = logits[at];
-    let times = f32(edits[i * 8u + 2u]);
+    let times = f32(edits[edit + 2u]);
     var l = raw;
-    if (edits[i * 8u + 3u] == 1u) {
+    if (edits[edit + 3u] == 1u) {
         let repetition = bitcast<f32>(rows[row + 7u]);
         l = select(l * repetition, l / repetition, l > 0.0);
     }
@@ -36,6 +39,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         l = l - bitcast<f32>(rows[row + 8u]);
         l = fma(-bitcast<f32>(rows[row + 9u]), times, l);
     }
-    logits[at] = l + bitcast<f32>(edits[i * 8u + 4u]);
-    edits[i * 8u + 5u] = bitcast<u32>(raw);
+    logits[at] = l + bitcast<f32>(edits[edit + 4u]);
+    edits[edit + 5u] = bitcast<u32>(raw);
 }

@@ -9,6 +9,7 @@ struct Params {
     vocab: u32,
     stride: u32,
     grid_x: u32,
+    row_base: u32,  // the row whose logits lie first
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -26,12 +27,13 @@ fn after(l: f32, id: u32, l0: f32, id0: u32) -> bool {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
-    let row = group.y * p.grid_x + group.x;
-    if (row >= p.rows) {
+    let local_row = group.y * p.grid_x + group.x;
+    if (local_row >= p.rows) {
         return;
     }
+    let row = p.row_base + local_row;
     let t = local.x;
-    let from = row * p.stride;
+    let from = local_row * p.stride;
     var broken = 0u;
     var high = -3.4e38;
     for (var i = t; i < p.vocab; i += WG) {

@@ -23,7 +23,7 @@ pub fn norm_rms(launch: &mut Launch<'_>) {
 
 pub fn rope_kv(launch: &mut Launch<'_>) {
     let p: RopeKvParams = launch.params();
-    let (k, v, table) = (launch.floats(0), launch.floats(1), launch.floats(2));
+    let [k, v, table] = [0, 1, 2].map(|i| bytemuck::cast_slice::<u32, f32>(launch.read[i]));
     let meta = launch.read[3];
     let (head_dim, half) = (p.head_dim as usize, p.rotary as usize / 2);
     let rotate = |head: &mut [f32], position: u32| {

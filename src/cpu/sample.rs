@@ -15,12 +15,11 @@ pub fn sample_edit(launch: &mut Launch<'_>) {
     let p: SampleEditParams = launch.params();
     let rows = launch.read[0];
     let [edits, logits] = &mut launch.write[..] else { unreachable!("two bindings") };
-    let edits: &mut [Edit] =
-        bytemuck::cast_slice_mut(&mut edits[..(p.count * EDIT_WORDS) as usize]);
+    let edits: &mut [Edit] = bytemuck::cast_slice_mut(edits);
     let logits: &mut [f32] = bytemuck::cast_slice_mut(logits);
-    for edit in edits {
+    for edit in edits.iter_mut().skip(p.first as usize).take(p.count as usize) {
         let row = row_of(rows, edit.row as usize);
-        let logit = &mut logits[(edit.row * p.stride + edit.token) as usize];
+        let logit = &mut logits[((edit.row - p.row_base) * p.stride + edit.token) as usize];
         edit.raw = *logit;
         if edit.seen == 1 {
             let (l, r) = (*logit, row.repetition);
@@ -37,8 +36,9 @@ pub fn sample_stats(launch: &mut Launch<'_>) {
     let p: SampleParams = launch.params();
     let rows = launch.read[0];
     let logits: &[f32] = bytemuck::cast_slice(launch.read[1]);
-    for row in 0..p.rows as usize {
-        let l = &logits[row * p.stride as usize..][..p.vocab as usize];
+    for local in 0..p.rows as usize {
+        let row = p.row_base as usize + local;
+        let l = &logits[local * p.stride as usize..][..p.vocab as usize];
         let out = &mut launch.write[0][row * OUT_WORDS as usize..][..OUT_WORDS as usize];
         let finite = l.iter().all(|v| v.is_finite());
         out[1] = u32::from(finite);
@@ -62,8 +62,9 @@ pub fn sample(launch: &mut Launch<'_>) {
     let p: SampleParams = launch.params();
     let (rows, edits) = (launch.read[0], launch.read[1]);
     let logits: &[f32] = bytemuck::cast_slice(launch.read[2]);
-    for row in 0..p.rows as usize {
-        let l = &logits[row * p.stride as usize..][..p.vocab as usize];
+    for local in 0..p.rows as usize {
+        let row = p.row_base as usize + local;
+        let l = &logits[local * p.stride as usize..][..p.vocab as usize];
         let asked = row_of(rows, row);
         let (token, kept) = pick(l, &asked);
         let mut raw = l[token as usize];

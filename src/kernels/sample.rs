@@ -18,6 +18,7 @@ pub struct SampleParams {
     pub vocab: u32,
     pub stride: u32,
     pub grid_x: u32,
+    pub row_base: u32,
 }
 
 #[repr(C)]
@@ -25,6 +26,8 @@ pub struct SampleParams {
 pub struct SampleEditParams {
     pub count: u32,
     pub stride: u32,
+    pub first: u32,
+    pub row_base: u32,
     pub grid_x: u32,
 }
 
@@ -117,10 +120,13 @@ impl SampleResult {
     }
 }
 
-/// Operands of sampling. `rows` and `edits` are uploads of [`SampleRow`] and [`Edit`].
+/// Operands of sampling rows `row_base..row_base + count` of a step, whose logits lie at the start
+/// of `logits`. `rows` and `edits` hold the [`SampleRow`]s and [`Edit`]s of the whole step.
 pub struct Sample {
+    pub row_base: u32,
     pub count: u32,
-    pub edit_count: u32,
+    /// The edits of these rows.
+    pub edit_range: std::ops::Range<u32>,
     pub vocab: u32,
     /// Values between two rows of `logits` and of `weights`.
     pub stride: u32,
@@ -136,12 +142,15 @@ impl Sample {
         let width = if facts.software() { 64 } else { 256 };
         let grid = fold_grid(self.count, facts);
         let (rows, vocab, stride) = (self.count, self.vocab, self.stride);
-        let params = SampleParams { rows, vocab, stride, grid_x: grid[0] };
+        let row_base = self.row_base;
+        let params = SampleParams { rows, vocab, stride, grid_x: grid[0], row_base };
         let bindings = vec![self.rows, self.logits, self.out];
         recording.dispatch(named(&format!("sample_stats.w{width}")), &params, bindings, grid);
-        if self.edit_count > 0 {
-            let grid = fold_grid(self.edit_count.div_ceil(64), facts);
-            let params = SampleEditParams { count: self.edit_count, stride, grid_x: grid[0] };
+        let (first, count) = (self.edit_range.start, self.edit_range.len() as u32);
+        if count > 0 {
+            let grid = fold_grid(count.div_ceil(64), facts);
+            let grid_x = grid[0];
+            let params = SampleEditParams { count, stride, first, row_base, grid_x };
             let bindings = vec![self.rows, self.edits, self.logits];
             recording.dispatch(named("sample_edit"), &params, bindings, grid);
         }
