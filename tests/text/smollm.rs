@@ -1,5 +1,3 @@
-//! Rows of `text`.
-
+//! placeholder
 use crate::support::Rows;
-
 pub fn rows(_rows: &mut Rows) {}
