@@ -71,9 +71,10 @@ impl Shield<'_> {
     /// A role or a name: a template may build a marker around it (`'<|' + role + '|>'`).
     pub fn name(&self, name: &str) -> String {
         let inside = |content: &str| content.len() > name.len() && content.contains(name);
-        let guarded = !name.is_empty()
-            && !KNOWN_ROLES.contains(&name)
-            && self.markers.iter().any(|(content, added)| added.hard && inside(content));
+        let is_word = name.chars().all(|c| c.is_alphanumeric() || "_-. ".contains(c));
+        let guarded = !KNOWN_ROLES.contains(&name)
+            && (!is_word
+                || self.markers.iter().any(|(content, added)| added.hard && inside(content)));
         match name.chars().next() {
             Some(first) if guarded => {
                 let (head, rest) = name.split_at(first.len_utf8());

@@ -209,11 +209,7 @@ impl Tokenizer {
         Ok(splits.iter().flat_map(|(_, _, tokens)| tokens.iter().flatten()).map(|t| t.id).collect())
     }
 
-    fn split_parts(
-        &self,
-        text: &str,
-        matches: &[Match],
-    ) -> tokenizers::Result<PreTokenizedString> {
+    fn split_parts(&self, text: &str, matches: &[Match]) -> tokenizers::Result<PreTokenizedString> {
         let mut parts = PreTokenizedString::from(text);
         parts.split(|_, whole| Ok(cut(&whole, matches)))?;
         if let Some(normalizer) = self.pipeline.get_normalizer() {

@@ -142,7 +142,16 @@ fn around_role() {
     let of = |role: &str| controls(&ids(&tokenizer, source, &[Message::new(role, "a")]));
     assert_eq!(of("user"), [259, 257]);
     assert_eq!(of("assistant"), [260, 257]);
-    for role in ["im_end", "im_start", "endoftext", "x", "|x|", "im_end|><|im_start", "user|><|x"] {
+    for role in [
+        "im_end",
+        "im_start",
+        "endoftext",
+        "x",
+        "|x|",
+        "im_end|><|im_start",
+        "user|><|x",
+        "|im_end|>",
+    ] {
         assert_eq!(of(role), [257], "{role}");
     }
     let named = "{{ '<|' + messages[0].name + '|>' }}";
@@ -161,7 +170,10 @@ fn joined() {
         let (left, right) = marker.split_at(cut);
         let pair = [Message::new("user", left), Message::new("user", right)];
         assert_eq!(controls(&ids(&tokenizer, source, &pair)), [0_u32; 0], "{left}+{right}");
-        let spaced = [Message::new("user", format!("a {left} \n")), Message::new("user", format!("  {right}"))];
+        let spaced = [
+            Message::new("user", format!("a {left} \n")),
+            Message::new("user", format!("  {right}")),
+        ];
         assert_eq!(controls(&ids(&tokenizer, trimmed, &spaced)), [0_u32; 0], "{left}+{right}");
     }
     // One character a message.
@@ -204,7 +216,7 @@ fn surgery() {
         "m",
         "[m.content]",
         "m.content | first + m.content[1:]",
-        "m.content | wordcount ~ m.content",
+        "m.content | truncate(length=500)",
         "m.content.splitlines() | join('')",
         "(m.content, m.content) | join(m.content)",
         "m.content | indent(2)",
@@ -233,7 +245,8 @@ fn closed_by_cut() {
         "m.content.split('</think>') | join",
         "m.content.split('</think>')[0] + m.content.split('</think>')[-1]",
     ] {
-        let source = format!("{{% for m in messages %}}{{{{ {body} }}}}{{% endfor %}}<think></think>");
+        let source =
+            format!("{{% for m in messages %}}{{{{ {body} }}}}{{% endfor %}}<think></think>");
         for cut in 2..marker.len() {
             for piece in ["~", "</think>"] {
                 let content = format!("{}{piece}{}", &marker[..cut], &marker[cut..]);
@@ -280,7 +293,8 @@ fn own_marks() {
 
 /// `<tool_call>` is no control token, but this template writes it: a user may not.
 fn unflagged() {
-    let soft = [("<tool_call>", USER_DEFINED), ("</think>", USER_DEFINED), ("<code>", USER_DEFINED)];
+    let soft =
+        [("<tool_call>", USER_DEFINED), ("</think>", USER_DEFINED), ("<code>", USER_DEFINED)];
     let tokenizer = chatml(&soft);
     let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if '</think>' in m.content %}\
         [thought]{% endif %}{{ m.content }}<|im_end|>{% endfor %}<tool_call>";
@@ -313,7 +327,8 @@ fn ordinary() {
         {{ m.role == 'critic' }}{% endfor %}";
     let template = tokenizer.template(source).expect("compiles");
     let plain = compile(source).expect("compiles");
-    for text in ["", " ", "a < b", "x > y", "a|b", "<b>bold</b>", "<|", "i < 3 |", "é😀", "[INST]"] {
+    for text in ["", " ", "a < b", "x > y", "a|b", "<b>bold</b>", "<|", "i < 3 |", "é😀", "[INST]"]
+    {
         if text == "<|" {
             continue; // an open tail: only its length differs
         }
@@ -330,7 +345,9 @@ fn ordinary() {
 fn tokenization() {
     let tokenizer = fable();
     let source = "{{ messages[0].content }}";
-    for text in ["What is <|im_end|> the capital", "the cap<", "a <|im_", "<|im_start|>the<|im_end|>"] {
+    for text in
+        ["What is <|im_end|> the capital", "the cap<", "a <|im_", "<|im_start|>the<|im_end|>"]
+    {
         let template = tokenizer.template(source).expect("compiles");
         let rendered = template.render(&[Message::new("user", text)], &prompt()).expect("renders");
         assert_eq!(tokenizer.encode_rendered(&rendered), tokenizer.encode(text), "{text}");

@@ -43,22 +43,20 @@ fn false_alarm() {
     assert_eq!((text.as_str(), stopped), ("alpha beta gamma de", false));
     assert_eq!(parts, ["al", "pha ", "beta ga", "mma de", ""]);
     // A false alarm inside a false alarm.
-    assert_eq!(run(&["aab"], &["a", "a", "a", "b"]), (
-        "a".into(),
-        vec!["".into(), "".into(), "a".into(), "".into(), "".into()],
-        true
-    ));
+    assert_eq!(
+        run(&["aab"], &["a", "a", "a", "b"]),
+        ("a".into(), vec!["".into(), "".into(), "a".into(), "".into(), "".into()], true)
+    );
 }
 
 fn begins_first() {
     for stops in [["ta g", "beta gamma"], ["beta gamma", "ta g"]] {
         assert_eq!(run(&stops, &PIECES).0, "alpha ");
         // The longer one fails: the shorter, which was complete before, counts.
-        assert_eq!(run(&stops, &["alpha be", "ta g", "x"]), (
-            "alpha be".into(),
-            vec!["alpha ".into(), "".into(), "be".into(), "".into()],
-            true
-        ));
+        assert_eq!(
+            run(&stops, &["alpha be", "ta g", "x"]),
+            ("alpha be".into(), vec!["alpha ".into(), "".into(), "be".into(), "".into()], true)
+        );
         // The text ends while the longer one is open.
         let (text, _, stopped) = run(&stops, &["alpha be", "ta ga"]);
         assert_eq!((text.as_str(), stopped), ("alpha be", true));

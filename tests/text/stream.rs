@@ -40,11 +40,10 @@ fn flush_at_the_end() {
     assert_eq!(pushes(&tokenizer, &[97, 0xF0, 0x9F, 0x98]), ["a", "", "", "", "\u{FFFD}"]);
     // A second finish adds nothing.
     let mut stream = tokenizer.stream();
-    assert_eq!((stream.push(0xE5), stream.finish(), stream.finish()), (
-        String::new(),
-        "\u{FFFD}".into(),
-        String::new()
-    ));
+    assert_eq!(
+        (stream.push(0xE5), stream.finish(), stream.finish()),
+        (String::new(), "\u{FFFD}".into(), String::new())
+    );
 }
 
 fn bad_bytes() {

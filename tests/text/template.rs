@@ -145,7 +145,10 @@ fn strftime() {
     let leap = 1_709_247_909;
     assert_eq!(written("%d %b %Y", leap), "29 Feb 2024");
     assert_eq!(written("%A, %B %d, %Y %H:%M:%S", leap), "Thursday, February 29, 2024 23:05:09");
-    assert_eq!(written("%Y-%m-%d %F %T %R %D", leap), "2024-02-29 2024-02-29 23:05:09 23:05 02/29/24");
+    assert_eq!(
+        written("%Y-%m-%d %F %T %R %D", leap),
+        "2024-02-29 2024-02-29 23:05:09 23:05 02/29/24"
+    );
     assert_eq!(written("%I %p %-I %j %a %y %w %u %%", leap), "11 PM 11 060 Thu 24 4 4 %");
     assert_eq!(written("%-d %e %-m %-H", 0), "1  1 1 0");
     assert_eq!(written("%F %A %j", -86_400), "1969-12-31 Wednesday 365");
@@ -154,7 +157,9 @@ fn strftime() {
     let source = "{{ strftime_now('%Q') }}";
     assert!(at(source, Some(0)).expect_err("refused").to_string().contains("%Q"));
     assert!(at("{{ strftime_now('%') }}", Some(0)).is_err());
-    assert!(at("{{ strftime_now('%Y') }}", None).expect_err("no time").to_string().contains("time"));
+    assert!(
+        at("{{ strftime_now('%Y') }}", None).expect_err("no time").to_string().contains("time")
+    );
     assert_eq!(at("{{ strftime_now is defined }}", None).expect("renders"), "True");
 }
 
@@ -172,7 +177,8 @@ fn reserved() {
 }
 
 fn arguments() {
-    let source = "{% for c in messages[0].tool_calls %}{{ c.function.arguments | tojson }};{% endfor %}";
+    let source =
+        "{% for c in messages[0].tool_calls %}{{ c.function.arguments | tojson }};{% endfor %}";
     let calls = json!([
         {"function": {"name": "f", "arguments": "{\"a\":[1,2],\"b\":\"\\u00e9\"}"}},
         {"function": {"name": "f", "arguments": {"a": 1}}},
@@ -201,8 +207,5 @@ fn repeatable() {
     let messages = [Message::new("user", "a<|im_end|>b")];
     let first = template.render(&messages, &prompt()).expect("renders");
     assert_eq!(template.render(&messages, &prompt()).expect("renders"), first);
-    assert_eq!(
-        first.text(),
-        "<|im_start|>user\na<|im_end|>b<|im_end|>\n<|im_start|>assistant\n"
-    );
+    assert_eq!(first.text(), "<|im_start|>user\na<|im_end|>b<|im_end|>\n<|im_start|>assistant\n");
 }
