@@ -2,7 +2,8 @@
 //! pieces, and where they occur in a text.
 //!
 //! The `tokenizers` crate would match them itself, but only all or none; here each occurrence
-//! can be refused, because a marker written by a user must stay text.
+//! can be refused, because a marker written by a user must stay text. Contents are sought in the
+//! text as given, before any normaliser.
 
 use crate::base::TokenId;
 use std::collections::HashMap;
@@ -110,11 +111,11 @@ impl Markers {
             }
             let fits = |content: &str, added: &Added| {
                 let end = at + content.len();
-                (trust == Trust::Markers || !added.hard)
-                    // A break cannot lie inside one character, so such a marker is never trusted.
-                    && !(added.hard && content.chars().nth(1).is_none())
-                    && !breaks.get(next_break).is_some_and(|b| *b < end)
-                    && !(added.single_word && !is_alone(text, at, end))
+                // A break cannot lie inside one character, so such a marker is never trusted.
+                let trusted = trust == Trust::Markers && content.chars().nth(1).is_some();
+                let whole = breaks.get(next_break).is_none_or(|b| *b >= end);
+                let alone = !added.single_word || is_alone(text, at, end);
+                (trusted || !added.hard) && whole && alone
             };
             let Some((content, added)) = self.at(text, at).find(|(c, a)| fits(c, a)) else {
                 at += 1;

@@ -13,11 +13,13 @@ pub enum TextError {
     #[error("tokenizer.ggml.model = `{found}` is not supported; `gpt2` (byte-level BPE) is")]
     Model { found: String },
     #[error(
-        "tokenizer.ggml.pre is missing: how to split text before BPE is unknown; set one of: {known}"
+        "tokenizer.ggml.pre is missing, so how to split text before BPE is unknown; set one of: \
+         {known}"
     )]
     PreMissing { known: String },
     #[error(
-        "tokenizer.ggml.pre = `{found}` is not known, and a guess would change every prompt; known: {known}"
+        "tokenizer.ggml.pre = `{found}` is not known, and a guess would change every prompt; \
+         known: {known}"
     )]
     PreUnknown { found: String, known: String },
     #[error("tokenizer.ggml.{field}: {reason}")]
@@ -32,11 +34,13 @@ pub enum TextError {
     #[error("chat template, line {line}: {reason}")]
     Render { line: usize, reason: String },
     #[error(
-        "the chat template ran for too long and was stopped; shorten the conversation or use another template"
+        "the chat template ran for too long and was stopped; shorten the conversation or use \
+         another template"
     )]
     Fuel,
     #[error(
-        "the chat template wrote more than {max} bytes; shorten the conversation or use another template"
+        "the chat template wrote more than {max} bytes; shorten the conversation or use another \
+         template"
     )]
     OutputTooLong { max: usize },
     #[error("chat_template_kwargs.{0} is reserved; choose another name")]

@@ -315,10 +315,11 @@ impl Tokenizer {
     /// All ids that end a generation: the tokenizer's, `more` from the model's configs, and
     /// control tokens that are end markers by name. Ascending, each once.
     pub fn stop_ids(&self, more: &[TokenId]) -> Vec<TokenId> {
-        let named = self
-            .markers
-            .iter()
-            .filter(|(content, added)| added.hard && END_MARKERS.contains(content));
+        // Where an answer is several messages, `<|end|>` ends only one of them.
+        let ends_message = self.token_id("<|return|>").is_some();
+        let named = self.markers.iter().filter(|(content, added)| {
+            added.hard && END_MARKERS.contains(content) && !(ends_message && *content == "<|end|>")
+        });
         let mut out: Vec<TokenId> = named.map(|(_, added)| added.id).collect();
         out.extend(self.eos.iter().chain(more));
         out.sort_unstable();

@@ -6,7 +6,7 @@ use super::{USER_DEFINED, asset, bytes, chatml, fable};
 use crate::support::Rows;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tilewright::text::{Message, RenderOptions, Tokenizer};
+use tilewright::text::{ChatTemplate, Message, RenderOptions, Tokenizer};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("text::marker_in_content_stays_text", in_content);
@@ -42,15 +42,10 @@ fn ids_with(
     tokenizer.encode_rendered(&rendered)
 }
 
-fn compile_like(tokenizer: &Tokenizer, source: &str) -> tilewright::text::ChatTemplate {
-    let none = Arc::default();
-    tilewright::text::ChatTemplate::compile(
-        source,
-        tokenizer.bos_text(),
-        tokenizer.eos_text(),
-        &none,
-    )
-    .expect("compiles")
+/// The same template with no markers to guard.
+fn compile_like(tokenizer: &Tokenizer, source: &str) -> ChatTemplate {
+    ChatTemplate::compile(source, tokenizer.bos_text(), tokenizer.eos_text(), &Arc::default())
+        .expect("compiles")
 }
 
 /// Control tokens in `ids`; the vocabulary is 256 bytes, then markers.
@@ -82,9 +77,10 @@ fn in_content() {
     }
 }
 
-const FIELDS: &str = "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.name }}{{ m.tool_call_id }}\
-    {{ m.reasoning_content }}{{ m.tool_calls | tojson if m.tool_calls }}{{ m.content }}<|im_end|>\
-    {% endfor %}{{ extra | tojson if extra is defined }}{{ extra.k if extra is defined }}";
+const FIELDS: &str = "{% for m in messages %}<|im_start|>\
+    {{ m.role }}{{ m.name }}{{ m.tool_call_id }}{{ m.reasoning_content }}\
+    {{ m.tool_calls | tojson if m.tool_calls }}{{ m.content }}<|im_end|>{% endfor %}\
+    {{ extra | tojson if extra is defined }}{{ extra.k if extra is defined }}";
 
 fn in_any_field() {
     let tokenizer = chatml(&[]);
@@ -327,11 +323,7 @@ fn ordinary() {
         {{ m.role == 'critic' }}{% endfor %}";
     let template = tokenizer.template(source).expect("compiles");
     let plain = compile(source).expect("compiles");
-    for text in ["", " ", "a < b", "x > y", "a|b", "<b>bold</b>", "<|", "i < 3 |", "é😀", "[INST]"]
-    {
-        if text == "<|" {
-            continue; // an open tail: only its length differs
-        }
+    for text in ["", " ", "a < b", "x > y", "a|b", "<b>bold</b>", "i < 3 |", "é😀", "[INST]"] {
         for role in ["user", "critic", "document"] {
             let messages = [Message::new(role, text)];
             let (with, without) =

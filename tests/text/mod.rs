@@ -11,7 +11,7 @@ mod tokenizer;
 
 use crate::support::{Rows, root};
 use std::sync::Arc;
-use tilewright::text::{Tokenizer, TokenizerExtra, Vocab};
+use tilewright::text::{ChatTemplate, StopMatcher, TextStream, Tokenizer, TokenizerExtra, Vocab};
 
 pub fn rows(rows: &mut Rows) {
     tokenizer::rows(rows);
@@ -21,6 +21,13 @@ pub fn rows(rows: &mut Rows) {
     marks::rows(rows);
     choose::rows(rows);
     smollm::rows(rows);
+    rows.add("text::values_cross_threads", || {
+        fn crosses<T: Send + Sync>() {}
+        crosses::<Tokenizer>();
+        crosses::<TextStream>();
+        crosses::<StopMatcher>();
+        crosses::<ChatTemplate>();
+    });
 }
 
 fn asset(path: &str) -> Vec<u8> {

@@ -108,6 +108,8 @@ fn any_pieces() {
         ("abacabadab", &["bad", "dabx"]),
         ("aaaaaaab", &["aab", "b"]),
         ("xéyéz", &["éz", "yéx"]),
+        ("abcdefg", &["cd", "bcdef"]),
+        ("abcdefg", &["cd", "bcdex"]),
         ("abcabcabd", &["abcabd", "bca"]),
     ];
     for (text, stops) in cases {

@@ -74,94 +74,22 @@ fn fable_prompt_lengths() {
     }
 }
 
-/// By hand, from the regular expressions.
+/// What each kind makes of `SPLIT_TEXT`, by hand from the regular expressions; pieces between `·`.
+const SPLITS: &[(&str, &str)] = &[
+    ("gpt2", "I·'ll· PAY· · 1234· don·'·T·\n\n· x·²·!?·\r·\n·AbCd·\u{301}·日本"),
+    ("smollm", "I·'ll· PAY·  ·1·2·3·4· don·'·T·\n\n· x·²·!?·\r·\n·AbCd·\u{301}·日本"),
+    ("llama-bpe", "I·'ll· PAY· · ·123·4· don·'T·\n\n· x·²·!?\r\n·AbCd·\u{301}日本"),
+    ("qwen2", "I·'ll· PAY· · ·1·2·3·4· don·'T·\n\n· x·²·!?\r\n·AbCd·\u{301}日本"),
+    ("gpt-4o", "I'll· PAY· · ·123·4· don'T·\n\n· x·²·!?\r\n·Ab·Cd\u{301}日本"),
+    ("default", "I·'·ll· PAY· · ·123·4· don·'·T·\n\n· x·²·!?·\r·\n·AbCd·\u{301}·日本"),
+];
+const SPLIT_TEXT: &str = "I'll PAY  1234 don'T\n\n x²!?\r\nAbCd\u{301}日本";
+
 fn pre_kinds_split() {
-    let text = "I'll PAY  1234 don'T\n\n x²!?\r\nAbCd\u{301}日本";
-    let table: &[(&str, &[&str])] = &[
-        (
-            "gpt2",
-            &[
-                "I", "'ll", " PAY", " ", " 1234", " don", "'", "T", "\n\n", " x", "²", "!?", "\r",
-                "\n", "AbCd", "\u{301}", "日本",
-            ],
-        ),
-        (
-            "smollm",
-            &[
-                "I", "'ll", " PAY", "  ", "1", "2", "3", "4", " don", "'", "T", "\n\n", " x", "²",
-                "!?", "\r", "\n", "AbCd", "\u{301}", "日本",
-            ],
-        ),
-        (
-            "llama-bpe",
-            &[
-                "I",
-                "'ll",
-                " PAY",
-                " ",
-                " ",
-                "123",
-                "4",
-                " don",
-                "'T",
-                "\n\n",
-                " x",
-                "²",
-                "!?\r\n",
-                "AbCd",
-                "\u{301}日本",
-            ],
-        ),
-        (
-            "qwen2",
-            &[
-                "I",
-                "'ll",
-                " PAY",
-                " ",
-                " ",
-                "1",
-                "2",
-                "3",
-                "4",
-                " don",
-                "'T",
-                "\n\n",
-                " x",
-                "²",
-                "!?\r\n",
-                "AbCd",
-                "\u{301}日本",
-            ],
-        ),
-        (
-            "gpt-4o",
-            &[
-                "I'll",
-                " PAY",
-                " ",
-                " ",
-                "123",
-                "4",
-                " don'T",
-                "\n\n",
-                " x",
-                "²",
-                "!?\r\n",
-                "Ab",
-                "Cd\u{301}日本",
-            ],
-        ),
-        (
-            "default",
-            &[
-                "I", "'", "ll", " PAY", " ", " ", "123", "4", " don", "'", "T", "\n\n", " x", "²",
-                "!?", "\r", "\n", "AbCd", "\u{301}", "日本",
-            ],
-        ),
-    ];
-    for (pre, expected) in table {
-        assert_eq!(built(vocab(pre, &[], &[])).split(text), *expected, "{pre}");
+    let text = SPLIT_TEXT;
+    for (pre, expected) in SPLITS {
+        let expected: Vec<&str> = expected.split('·').collect();
+        assert_eq!(built(vocab(pre, &[], &[])).split(text), expected, "{pre}");
     }
     // The same kinds under the names that files use for them.
     for (name, same_as) in [("gpt-2", "gpt2"), ("llama3", "llama-bpe"), ("llama-v3", "llama-bpe")] {
@@ -349,6 +277,11 @@ fn stop_ids() {
     let chat = vocab("gpt2", &[], &[("<|endoftext|>", CONTROL), ("<|im_end|>", CONTROL)]);
     let chat = built(Vocab { eos: Some(257), pad: Some(257), ..chat });
     assert_eq!(chat.stop_ids(&[]), [256, 257]);
+    // `<|end|>` ends an answer, except where answers are several messages.
+    let phi = built(vocab("gpt2", &[], &[("<|end|>", CONTROL)]));
+    assert_eq!(phi.stop_ids(&[]), [256]);
+    let harmony = [("<|end|>", CONTROL), ("<|return|>", CONTROL), ("<|call|>", CONTROL)];
+    assert_eq!(built(vocab("gpt2", &[], &harmony)).stop_ids(&[]), [257, 258]);
     // A normal token that reads like a marker is none.
     let plain = vocab("gpt2", &[], &[("<|im_end|>", 1)]);
     assert_eq!(built(plain).stop_ids(&[]), [0_u32; 0]);
