@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "which parts are used depends on the features built")]
 
+mod allocations;
+
+pub use allocations::allocations;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
 use std::process::ExitCode;
