@@ -5,7 +5,8 @@
 // Keys are taken in tiles of 64 at absolute positions, tiles are gathered in splits of SPLIT keys,
 // splits are folded in ascending order: a row's bits do not depend on the other rows of an item,
 // on chunk borders, or on whether its splits ran in one item or in several (attn_merge).
-// A masked key adds exactly 0. Each thread keeps PER = ceil(ROWS / (256 / HD)) rows.
+// A masked key adds exactly 0. WG threads: in the score phase a thread owns keys, in the value
+// phase one vec4 of the head for PER of the ROWS rows (LANES rows side by side).
 //
 // q: [T][heads * HD] as vec4   k_cache, v_cache: [block][kv_head][block_size][HD] as vec4
 // step: work items of 8 words at `items_at`:
@@ -13,6 +14,7 @@
 //   first split, end split, partial slot of the first row or 0xffffffff, unused
 // out: [T][heads * HD] as vec4   parts: [slot][HD + 4] f32 (o, m, l)
 #import attn_fold
+#import q_reads
 
 struct Params {
     heads: u32,
@@ -36,20 +38,20 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> parts: array<f32>;
 
 const TILE: u32 = 64u;
-const DIMS: u32 = HD / 4u;             // vec4s of a head
-const LANES: u32 = 64u / DIMS;         // rows in parallel in the value phase
+const DIMS: u32 = HD / 4u; // vec4s of a head
 const NONE: u32 = 0xffffffffu;
 
 // Scores, then weights, of the tile: [row][key].
 var<workgroup> score: array<f32, ROWS * TILE>;
-var<workgroup> top: array<f32, 64>;
+var<workgroup> part_max: array<f32, ROWS * 8>;
+var<workgroup> row_max: array<f32, ROWS>;
 
 // Where row r of the item lies in q and out, in vec4s.
 fn row_at(first: u32, head0: u32, heads: u32, r: u32) -> u32 {
     return (first + r / heads) * (p.q_stride / 4u) + (head0 + r % heads) * DIMS;
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let t = local.x;
     let item = wg.y * p.grid_x + wg.x;
@@ -69,126 +71,136 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     let keys = position + step[at + 1u];
 
     let dim = t % DIMS;
-    let lane = t / DIMS;
-    var total_m: array<f32, PER>;
-    var total_l: array<f32, PER>;
-    var total_o: array<vec4<f32>, PER>;
+    let lane = min(t / DIMS, LANES - 1u);
 #for i in 0..PER
-    total_m[$i] = NEG;
-    total_l[$i] = 0.0;
-    total_o[$i] = vec4<f32>(0.0);
+    let r$i = min(lane + $i * LANES, ROWS - 1u);
+    var total_m$i = NEG;
+    var total_l$i = 0.0;
+    var total_o$i = vec4<f32>(0.0);
 #end
     for (var split = step[at + 4u]; split < step[at + 5u]; split++) {
-        var m: array<f32, PER>;
-        var l: array<f32, PER>;
-        var o: array<vec4<f32>, PER>;
 #for i in 0..PER
-        m[$i] = NEG;
-        l[$i] = 0.0;
-        o[$i] = vec4<f32>(0.0);
+        var m$i = NEG;
+        var l$i = 0.0;
+        var o$i = vec4<f32>(0.0);
 #end
         let tile_end = min((split + 1u) * SPLIT, keys);
         for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
-            let key = tile + t;
-            let key_read = min(key, keys - 1u);
-            let block = step[table + key_read / p.block_size];
-            let k_at = ((block * p.kv_heads + kv) * p.block_size + key_read % p.block_size) * DIMS;
-            for (var r = 0u; r < rows; r += 4u) {
+            for (var kk = t; kk < TILE; kk += WG) {
+                let key = tile + kk;
+                let key_read = min(key, keys - 1u);
+                let block = step[table + key_read / p.block_size];
+                let k_at = ((block * p.kv_heads + kv) * p.block_size + key_read % p.block_size) * DIMS;
+                for (var r = 0u; r < rows; r += 4u) {
 #for i in 0..4
-                let q$i = row_at(first, head0, heads, min(r + $i, rows - 1u));
-                var s$i = 0.0;
+                    let q$i = row_at(first, head0, heads, min(r + $i, rows - 1u));
+                    var s$i = 0.0;
 #end
-                for (var d = 0u; d < DIMS; d++) {
-                    let kd = k_cache[k_at + d];
+                    for (var d = 0u; d < DIMS; d += SPREAD) {
 #for i in 0..4
-                    let qd$i = q[q$i + d];
-                    s$i = fma(qd$i.x, kd.x, s$i);
-                    s$i = fma(qd$i.y, kd.y, s$i);
-                    s$i = fma(qd$i.z, kd.z, s$i);
-                    s$i = fma(qd$i.w, kd.w, s$i);
+                        let qp$i = q_load(q$i + d, t);
+#end
+#for g in 0..SPREAD
+                        let k$g = k_cache[k_at + d + $g];
+#for i in 0..4
+                        let q${g}_$i = q_take(qp$i, q$i + d, ${g}u);
+                        s$i = fma(q${g}_$i.x, k$g.x, s$i);
+                        s$i = fma(q${g}_$i.y, k$g.y, s$i);
+                        s$i = fma(q${g}_$i.z, k$g.z, s$i);
+                        s$i = fma(q${g}_$i.w, k$g.w, s$i);
+#end
+#end
+                    }
+#for i in 0..4
+                    let seen$i = key <= position + (r + $i) / heads;
+                    score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
 #end
                 }
-#for i in 0..4
-                let seen$i = key <= position + (r + $i) / heads;
-                score[(r + $i) * TILE + t] = select(NEG, s$i * p.scale, seen$i);
+            }
+            workgroupBarrier();
+            // The tile's maximum per row: max is exact, so its order does not matter.
+            for (var i = t; i < rows * 8u; i += WG) {
+                var high = NEG;
+#for k in 0..8
+                high = max(high, score[i * 8u + $k]);
 #end
+                part_max[i] = high;
             }
             workgroupBarrier();
-            // The tile's maximum per row: max is exact, so the order does not matter.
-            let span = 64u / ROWS;
-            var high = NEG;
-            for (var i = 0u; i < TILE / span; i++) {
-                high = max(high, score[(t / span) * TILE + (t % span) * (TILE / span) + i]);
-            }
-            top[t] = high;
-            workgroupBarrier();
-            for (var r = 0u; r < rows; r++) {
-                var row_top = NEG;
-                for (var i = 0u; i < span; i++) {
-                    row_top = max(row_top, top[r * span + i]);
-                }
-                let s = score[r * TILE + t];
-                score[r * TILE + t] = select(exp(s - row_top), 0.0, s == NEG);
+            for (var r = t; r < rows; r += WG) {
+                var high = NEG;
+#for k in 0..8
+                high = max(high, part_max[r * 8u + $k]);
+#end
+                row_max[r] = high;
             }
             workgroupBarrier();
-            let count = min(TILE, keys - tile);
+            for (var i = t; i < rows * TILE; i += WG) {
+                let s = score[i];
+                score[i] = select(exp(s - row_max[i / TILE]), 0.0, s == NEG);
+            }
+            workgroupBarrier();
 #for i in 0..PER
-            let r$i = min(lane + $i * LANES, ROWS - 1u);
-            var top$i = NEG;
-            for (var i = 0u; i < span; i++) {
-                top$i = max(top$i, top[r$i * span + i]);
-            }
             var tl$i = 0.0;
             var to$i = vec4<f32>(0.0);
 #end
-            for (var j = 0u; j < count; j++) {
-                let k2 = tile + j;
-                let b2 = step[table + k2 / p.block_size];
-                let vd = v_cache[((b2 * p.kv_heads + kv) * p.block_size + k2 % p.block_size) * DIMS + dim];
+            // Keys past the last one have weight 0; their value is read from the last key.
+            let count = min(TILE, keys - tile);
+            for (var j = 0u; j < count; j += 8u) {
 #for i in 0..PER
-                let w$i = score[r$i * TILE + j];
-                tl$i += w$i;
-                to$i = fma(vec4<f32>(w$i), vd, to$i);
+                let wp$i = weight_load(r$i * TILE + j, t);
+#end
+#for k in 0..8
+                let key$k = min(tile + j + $k, keys - 1u);
+                let block$k = step[table + key$k / p.block_size];
+                let row$k = (block$k * p.kv_heads + kv) * p.block_size + key$k % p.block_size;
+                let v$k = v_cache[row$k * DIMS + dim];
+#for i in 0..PER
+                let w${k}_$i = weight_take(wp$i, r$i * TILE + j, ${k}u);
+                tl$i += w${k}_$i;
+                to$i = fma(vec4<f32>(w${k}_$i), v$k, to$i);
+#end
 #end
             }
 #for i in 0..PER
             {
-                let high = max(m[$i], top$i);
-                let a = fold_weight(m[$i], high);
-                let b = fold_weight(top$i, high);
-                l[$i] = fma(l[$i], a, tl$i * b);
-                o[$i] = fma(o[$i], vec4<f32>(a), to$i * b);
-                m[$i] = high;
+                let tile_max = row_max[r$i];
+                let high = max(m$i, tile_max);
+                let a = fold_weight(m$i, high);
+                let b = fold_weight(tile_max, high);
+                l$i = fma(l$i, a, tl$i * b);
+                o$i = fma(o$i, vec4<f32>(a), to$i * b);
+                m$i = high;
             }
 #end
             workgroupBarrier();
         }
 #for i in 0..PER
         {
-            let high = max(total_m[$i], m[$i]);
-            let a = fold_weight(total_m[$i], high);
-            let b = fold_weight(m[$i], high);
-            total_l[$i] = fma(total_l[$i], a, l[$i] * b);
-            total_o[$i] = fma(total_o[$i], vec4<f32>(a), o[$i] * b);
-            total_m[$i] = high;
+            let high = max(total_m$i, m$i);
+            let a = fold_weight(total_m$i, high);
+            let b = fold_weight(m$i, high);
+            total_l$i = fma(total_l$i, a, l$i * b);
+            total_o$i = fma(total_o$i, vec4<f32>(a), o$i * b);
+            total_m$i = high;
         }
 #end
     }
 #for i in 0..PER
     {
-        let r = lane + $i * LANES;
-        if (lane < LANES && r < rows) {
+        let r = t / DIMS + $i * LANES;
+        if (t < LANES * DIMS && r < rows) {
             if (slot == NONE) {
-                out[row_at(first, head0, heads, r) + dim] = total_o[$i] / total_l[$i];
+                out[row_at(first, head0, heads, r) + dim] = total_o$i / total_l$i;
             } else {
                 let to = (slot + (r / heads) * p.heads + head0 + r % heads) * (HD + 4u);
-                parts[to + dim * 4u] = total_o[$i].x;
-                parts[to + dim * 4u + 1u] = total_o[$i].y;
-                parts[to + dim * 4u + 2u] = total_o[$i].z;
-                parts[to + dim * 4u + 3u] = total_o[$i].w;
+                parts[to + dim * 4u] = total_o$i.x;
+                parts[to + dim * 4u + 1u] = total_o$i.y;
+                parts[to + dim * 4u + 2u] = total_o$i.z;
+                parts[to + dim * 4u + 3u] = total_o$i.w;
                 if (dim == 0u) {
-                    parts[to + HD] = total_m[$i];
-                    parts[to + HD + 1u] = total_l[$i];
+                    parts[to + HD] = total_m$i;
+                    parts[to + HD + 1u] = total_l$i;
                 }
             }
         }

@@ -5,6 +5,7 @@
 // mul_vec.
 // Bindings: lib/mul_io.
 #import mul_io
+#import x
 #import quant
 
 @compute @workgroup_size(WG)
@@ -31,6 +32,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
 #end
 #end
         for (var kb = segment * p.k_blocks / p.segments; kb < kb_end; kb++) {
+#for m in 0..TM
+            let part$m = x_load(x$m + kb * 8u, local.x);
+#end
 #for j in 0..TN
             let s$j = quant_scale(kb, n$j, p.rows);
 #end
@@ -43,7 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             let w${v}_${g}_$j = quant_unpack(q${v}_$j, ${v*(8/V)+g}u, s$j);
 #end
 #for m in 0..TM
-            let x${v}_${g}_$m = x[x$m + kb * 8u + ${v*(8/V)+g}u];
+            let x${v}_${g}_$m = x_take(part$m, x$m + kb * 8u, ${v*(8/V)+g}u);
 #for j in 0..TN
             acc${m}_$j = fma(x${v}_${g}_$m.x, w${v}_${g}_$j.x, acc${m}_$j);
             acc${m}_$j = fma(x${v}_${g}_$m.y, w${v}_${g}_$j.y, acc${m}_$j);

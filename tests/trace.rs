@@ -1,5 +1,347 @@
-//! Rows of `trace`.
+//! Rows of `trace`: the codec, the sinks, and folding streams that are damaged.
 
 use crate::support::Rows;
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex};
+use tilewright::base::{BlockId, Limits, RequestId, SequenceId};
+use tilewright::trace::{
+    BlockList, Event, FileSink, FinishReason, Header, LimitsReason, Picture, PreemptReason, Reader,
+    Refusal, RingSink, Sink, Stamped, TraceError, Written, fold, write_header, write_line,
+};
 
-pub fn rows(_rows: &mut Rows) {}
+pub fn rows(rows: &mut Rows) {
+    rows.add("trace::lines_round_trip", lines_round_trip);
+    rows.add("trace::line_format_is_fixed", line_format_is_fixed);
+    rows.add("trace::unknown_kinds_are_skipped", unknown_kinds_are_skipped);
+    rows.add("trace::bad_files_are_refused", bad_files_are_refused);
+    rows.add("trace::ring_keeps_the_newest", ring_keeps_the_newest);
+    rows.add("trace::file_sink_writes_all", file_sink_writes_all);
+    rows.add("trace::file_sink_counts_what_it_drops", file_sink_counts_what_it_drops);
+    rows.add("trace::file_sink_reports_a_full_disk", file_sink_reports_a_full_disk);
+    rows.add("trace::fold_survives_losses_and_lies", fold_survives_losses_and_lies);
+    rows.add("trace::picture_shows_fill_and_owner", picture_shows_fill_and_owner);
+}
+
+fn list(ids: &[u32]) -> BlockList {
+    let mut list = BlockList::default();
+    assert!(ids.iter().all(|&id| list.push(BlockId(id))));
+    list
+}
+
+/// One of every kind.
+fn all_events() -> Vec<Event> {
+    let (sequence, request) = (SequenceId(3), RequestId(4));
+    let refusals = [
+        Refusal::Full { waiting: 1, max: 1 },
+        Refusal::TooLong { needed: u64::MAX, context: 2 },
+        Refusal::NeverFits { blocks_needed: 9, blocks_total: 8 },
+        Refusal::Empty,
+        Refusal::Repeated { sequence },
+    ];
+    let mut events: Vec<_> = refusals
+        .into_iter()
+        .map(|refusal| Event::RequestRefused { request, sequence, refusal })
+        .collect();
+    let reasons =
+        [FinishReason::Stop, FinishReason::Length, FinishReason::Cancelled, FinishReason::Failed];
+    events.extend(reasons.into_iter().map(|reason| Event::SequenceFinished {
+        sequence,
+        request,
+        reason,
+        prompt: 5,
+        generated: 6,
+    }));
+    let limits = Limits::default();
+    events.extend([
+        Event::LimitsChanged { limits, reason: LimitsReason::Start },
+        Event::RequestArrived { request, sequence, prompt: 5, max_new_tokens: 6, waiting: 1 },
+        Event::SequenceAdmitted {
+            sequence,
+            slot: 0,
+            blocks: 2,
+            free: 9,
+            kept: 1,
+            waited_micros: u64::MAX,
+        },
+        Event::PrefixMatched { sequence, blocks: list(&[7]), tokens: 16 },
+        Event::BlocksTaken { sequence, from: 1, blocks: list(&[1, 2, 3, 4, 5, 6, 7, 8]), free: 1 },
+        Event::BlocksReturned { sequence, from: 0, count: 9, free: 10 },
+        Event::StepPlanned {
+            step: 1,
+            rows: 1,
+            decode: 1,
+            tokens: 1,
+            budget: 16,
+            waiting: 0,
+            free: 3,
+        },
+        Event::RowPlanned { sequence, slot: 0, start: 4, len: 1, samples: true },
+        Event::RowDelayed { sequence, free: 0 },
+        Event::StepRan { step: 1, plan_micros: 2, build_micros: 3, device_micros: 4 },
+        Event::TokenSampled { sequence, position: 5, token: 6 },
+        Event::SequencePreempted {
+            victim: sequence,
+            gainer: SequenceId(1),
+            reason: PreemptReason::OutOfBlocks,
+            lost: 5,
+            blocks: 1,
+            times: 2,
+        },
+        Event::KernelTimed { step: 1, kernel: "mul_q4_1".into(), launches: 30, nanos: 5 },
+        Event::EventsDropped { count: 5 },
+    ]);
+    events
+}
+
+fn stamp(events: Vec<Event>) -> Vec<Stamped> {
+    let stamped = events.into_iter().zip(0..);
+    stamped.map(|(event, seq)| Stamped { seq, step: seq / 3, micros: seq * 10, event }).collect()
+}
+
+fn encode(events: &[Stamped]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_header(&mut out, &Header::default()).expect("memory");
+    events.iter().for_each(|e| write_line(&mut out, e).expect("memory"));
+    out
+}
+
+fn decode(bytes: &[u8]) -> Vec<Stamped> {
+    let events: Result<Vec<_>, _> = Reader::new(bytes).expect("header").collect();
+    events.expect("sound")
+}
+
+fn lines_round_trip() {
+    let events = stamp(all_events());
+    assert_eq!(decode(&encode(&events)), events);
+}
+
+/// Files of today must be read tomorrow: the text itself is pinned.
+fn line_format_is_fixed() {
+    let blocks = list(&[5, 9]);
+    let event = Event::BlocksTaken { sequence: SequenceId(3), from: 0, blocks, free: 7 };
+    let stamped = Stamped { seq: 1, step: 2, micros: 3, event };
+    let mut line = Vec::new();
+    write_line(&mut line, &stamped).expect("memory");
+    assert_eq!(
+        String::from_utf8(line).expect("text"),
+        "{\"seq\":1,\"step\":2,\"micros\":3,\"event\":{\"kind\":\"BlocksTaken\",\"sequence\":3,\
+         \"from\":0,\"blocks\":[5,9],\"free\":7}}\n"
+    );
+}
+
+fn unknown_kinds_are_skipped() {
+    let text = concat!(
+        "{\"trace\":\"tilewright\",\"version\":1,\"later\":true}\n",
+        "{\"seq\":0,\"step\":0,\"micros\":0,\"event\":{\"kind\":\"MoonRose\",\"at\":[1,{}]}}\n",
+        "\n",
+        "{\"seq\":1,\"step\":0,\"micros\":0,\"event\":{\"kind\":\"EventsDropped\",\"count\":2,\
+         \"later\":\"field\"}}",
+    );
+    let mut reader = Reader::new(text.as_bytes()).expect("header");
+    let event = reader.next().expect("one").expect("sound");
+    assert_eq!((event.seq, event.event), (1, Event::EventsDropped { count: 2 }));
+    assert!(reader.next().is_none());
+    assert_eq!((reader.skipped(), reader.header().writer.as_str()), (1, ""));
+}
+
+fn bad_files_are_refused() {
+    let error = |text: &[u8]| Reader::new(text).err().expect("bad header");
+    assert!(matches!(error(b""), TraceError::Header(_)));
+    assert!(matches!(error(b"{\"trace\":\"other\",\"version\":1}\n"), TraceError::Header(_)));
+    let later = error(b"{\"trace\":\"tilewright\",\"version\":2}\n");
+    assert!(matches!(later, TraceError::Version { found: 2, known: 1 }), "{later}");
+    assert!(matches!(error(&vec![b'x'; 2 << 20]), TraceError::Line { line: 1, .. }));
+    let good = encode(&stamp(all_events()));
+    // Cut anywhere: never a panic, at most one damaged line, and it is named.
+    for cut in (0..good.len()).step_by(37) {
+        let Ok(reader) = Reader::new(&good[..cut]) else { continue };
+        let faults: Vec<_> = reader.filter_map(Result::err).map(|e| e.to_string()).collect();
+        assert!(faults.len() <= 1, "{faults:?}");
+        assert!(faults.iter().all(|f| f.starts_with("line ")), "{faults:?}");
+    }
+    let nine = "{\"seq\":0,\"step\":0,\"micros\":0,\"event\":{\"kind\":\"BlocksTaken\",\
+                \"sequence\":0,\"from\":0,\"blocks\":[0,1,2,3,4,5,6,7,8],\"free\":0}}\n";
+    let text = [&encode(&[])[..], nine.as_bytes()].concat();
+    let result = Reader::new(&text[..]).expect("header").next().expect("a line");
+    assert!(matches!(result, Err(TraceError::Line { line: 2, .. })), "{result:?}");
+}
+
+fn ring_keeps_the_newest() {
+    let events = stamp(vec![Event::EventsDropped { count: 1 }; 10]);
+    let ring = Arc::new(Mutex::new(RingSink::new(4)));
+    let mut sink = ring.clone();
+    events.iter().for_each(|e| sink.push(e));
+    let ring = ring.lock().expect("unpoisoned");
+    assert_eq!(ring.events().map(|e| e.seq).collect::<Vec<_>>(), [6, 7, 8, 9]);
+    assert_eq!(ring.dropped(), 6);
+    let mut out = Vec::new();
+    ring.since(8, &mut out);
+    assert_eq!(out.iter().map(|e| e.seq).collect::<Vec<_>>(), [8, 9]);
+    out.clear();
+    ring.since(2, &mut out);
+    assert_eq!(out[0].event, Event::EventsDropped { count: 4 });
+    assert_eq!(out.len(), 5);
+    out.clear();
+    ring.since(10, &mut out);
+    assert!(out.is_empty());
+}
+
+fn file_sink_writes_all() {
+    let dir = tempfile::tempdir().expect("folder");
+    let path = dir.path().join("run.jsonl");
+    let events = stamp(all_events());
+    let mut sink = FileSink::create(&path, 1000).expect("file");
+    events.iter().for_each(|e| sink.push(e));
+    let written = sink.finish().expect("written");
+    assert_eq!(written, Written { events: events.len() as u64, dropped: 0 });
+    assert_eq!(decode(&std::fs::read(&path).expect("file")), events);
+    assert!(FileSink::create(dir.path(), 1).is_err());
+}
+
+/// A disk that waits for leave.
+#[derive(Clone, Default)]
+struct Gate(Arc<GateState>);
+
+#[derive(Default)]
+struct GateState {
+    open: Mutex<bool>,
+    opened: Condvar,
+    text: Mutex<Vec<u8>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.0.open.lock().expect("unpoisoned") = true;
+        self.0.opened.notify_all();
+    }
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut open = self.0.open.lock().expect("unpoisoned");
+        while !*open {
+            open = self.0.opened.wait(open).expect("unpoisoned");
+        }
+        self.0.text.lock().expect("unpoisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn file_sink_counts_what_it_drops() {
+    let gate = Gate::default();
+    let mut sink = FileSink::to_writer(gate.clone(), 8).expect("thread");
+    let events =
+        stamp(vec![Event::TokenSampled { sequence: SequenceId(0), position: 0, token: 0 }; 5000]);
+    events[..4990].iter().for_each(|e| sink.push(e));
+    let before = sink.dropped();
+    assert!(before > 0, "a shut gate lets a few through, not 4990");
+    gate.open();
+    // Once there is room again, the file tells of the gap.
+    loop {
+        let lost = sink.dropped();
+        sink.push(&Stamped { seq: 4990, ..events[0].clone() });
+        if sink.dropped() == lost {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let Written { events: count, dropped } = sink.finish().expect("written");
+    let text = gate.0.text.lock().expect("unpoisoned").clone();
+    let read = decode(&text);
+    assert_eq!(read.len() as u64, count);
+    let told: u64 = read
+        .iter()
+        .map(|e| if let Event::EventsDropped { count } = e.event { count } else { 0 })
+        .sum();
+    assert!(told > 0 && told <= dropped, "{told} told of {dropped}");
+}
+
+fn file_sink_reports_a_full_disk() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("disk full"))
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut sink = FileSink::to_writer(Full, 4).expect("thread");
+    stamp(all_events()).iter().for_each(|e| sink.push(e));
+    let error = sink.finish().expect_err("full");
+    assert_eq!(error.to_string(), "disk full");
+}
+
+/// Every event out of context, twice, and with numbers that fit nothing.
+fn fold_survives_losses_and_lies() {
+    let mut picture = Picture::default();
+    let mut events = all_events();
+    events.extend(all_events().into_iter().rev());
+    let sequence = SequenceId(3);
+    events.extend([
+        Event::RequestArrived {
+            request: RequestId(1),
+            sequence,
+            prompt: u32::MAX,
+            max_new_tokens: u32::MAX,
+            waiting: 0,
+        },
+        Event::SequenceAdmitted {
+            sequence,
+            slot: u32::MAX,
+            blocks: 0,
+            free: 0,
+            kept: 0,
+            waited_micros: 0,
+        },
+        Event::RowPlanned { sequence, slot: 1, start: u32::MAX, len: u32::MAX, samples: true },
+        Event::TokenSampled { sequence, position: u32::MAX, token: 0 },
+        Event::BlocksTaken { sequence, from: 0, blocks: list(&[u32::MAX]), free: 0 },
+        Event::BlocksReturned { sequence, from: u32::MAX, count: u32::MAX, free: 0 },
+        Event::LimitsChanged {
+            limits: Limits { blocks: u32::MAX, block_size: 0, ..Limits::default() },
+            reason: LimitsReason::Asked,
+        },
+    ]);
+    for event in stamp(events) {
+        fold(&mut picture, &event);
+        assert_eq!(picture.filled(sequence, u32::MAX), 0);
+    }
+    let text = serde_json::to_string(&picture).expect("a picture is JSON");
+    let back: Picture = serde_json::from_str(&text).expect("and back");
+    assert_eq!(back, picture);
+}
+
+fn picture_shows_fill_and_owner() {
+    let mut picture = Picture::default();
+    let sequence = SequenceId(8);
+    let events = [
+        Event::LimitsChanged { limits: Limits::default(), reason: LimitsReason::Start },
+        Event::RequestArrived {
+            request: RequestId(8),
+            sequence,
+            prompt: 20,
+            max_new_tokens: 2,
+            waiting: 1,
+        },
+        Event::SequenceAdmitted {
+            sequence,
+            slot: 2,
+            blocks: 2,
+            free: 1024,
+            kept: 0,
+            waited_micros: 5,
+        },
+        Event::BlocksTaken { sequence, from: 0, blocks: list(&[6, 4]), free: 1022 },
+        Event::RowPlanned { sequence, slot: 2, start: 0, len: 19, samples: false },
+    ];
+    stamp(events.to_vec()).iter().for_each(|e| fold(&mut picture, e));
+    assert_eq!(picture.slots, [None, None, Some(sequence)]);
+    assert_eq!((picture.blocks[4].owner, picture.blocks[4].index), (Some(sequence), 1));
+    assert_eq!([0, 1, 2].map(|index| picture.filled(sequence, index)), [16, 3, 0]);
+    assert_eq!((picture.free_blocks(), picture.running()), (1022, 1));
+}

@@ -163,7 +163,7 @@ impl Attn<'_> {
         };
         let cache = [self.k_cache, self.v_cache];
         let bindings = vec![self.q, cache[0], cache[1], self.meta, self.out, self.partial];
-        let variant = named(&format!("attn_paged.hd{head_dim}"));
+        let variant = named(&format!("attn_paged.hd{head_dim}{}", super::width_suffix(facts)));
         recording.dispatch(variant, &params, bindings, grid);
         if self.work.merges.is_empty() {
             return;

@@ -61,6 +61,11 @@ fn get(id: VariantId) -> &'static Variant {
     variants::get(id).expect("an id of this table")
 }
 
+/// Ending of the variants for software devices with subgroups (see variants.txt), or nothing.
+fn width_suffix(facts: &Facts) -> &'static str {
+    if facts.software() && facts.lanes >= 8 { ".sub" } else { "" }
+}
+
 /// `workgroups` as a 2-D grid within the device's bound per dimension; kernels recompute the
 /// index as `y * grid_x + x`.
 fn fold_grid(workgroups: u32, facts: &Facts) -> [u32; 3] {

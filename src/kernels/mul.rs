@@ -79,8 +79,8 @@ pub fn variant(w: &Matrix, tokens: u32, facts: &Facts) -> (VariantId, Kernel, u3
     if cuts > 1 && tokens <= 8 {
         return (named(&format!("mul_vec.{format}.m{tile}.s{cuts}")), MUL_VEC, tile);
     }
-    let width = if facts.software() { 8 } else { 64 };
-    (named(&format!("mul_mat.{format}.m{tile}.w{width}")), MUL_MAT, tile)
+    let suffix = super::width_suffix(facts);
+    (named(&format!("mul_mat.{format}.m{tile}{suffix}")), MUL_MAT, tile)
 }
 
 impl Mul<'_> {

@@ -24,6 +24,8 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/attn_fold"
     "lib/mul_io"
     "lib/nibbles"
+    "lib/q_plain"
+    "lib/q_spread"
     "lib/quant_bf16"
     "lib/quant_f16"
     "lib/quant_f32"
@@ -32,6 +34,8 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/quant_q5_0"
     "lib/quant_q5_1"
     "lib/quant_q8_0"
+    "lib/x_plain"
+    "lib/x_spread"
 };
 
 /// The text of `shaders/PATH.wgsl`.

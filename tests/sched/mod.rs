@@ -1,0 +1,21 @@
+//! Rows of `sched`: the scheduler under a fake device whose tokens depend on what the paged
+//! cache really holds.
+
+mod bench;
+mod check;
+mod memory;
+mod pool;
+mod steps;
+mod world;
+mod worlds;
+
+use crate::support::Rows;
+
+pub fn rows(rows: &mut Rows) {
+    pool::rows(rows);
+    steps::rows(rows);
+    memory::rows(rows);
+    worlds::rows(rows);
+    check::rows(rows);
+    bench::rows(rows);
+}

@@ -1,0 +1,259 @@
+//! A scheduler with a fake device, watched in every step.
+//!
+//! The device keeps a real paged cache: a row writes its tokens where the block table says, and
+//! a sampled token is a hash of every token read back through the table. So a wrong table, a
+//! block that two sequences write, or a lost token changes the output, and the right output of a
+//! request is known without running anything: [`expected`].
+
+use std::collections::{BTreeMap, VecDeque};
+use tilewright::base::{Limits, RequestId, SequenceId, TokenId, threefry2x32};
+use tilewright::sched::{NewSequence, Outcome, Plan, Scheduler};
+use tilewright::trace::{Event, FinishReason, Picture, Refusal, Stamped, fold, write_line};
+
+/// Random numbers of a seed.
+pub struct Dice(u64, u32);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed, 0)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.1 += 1;
+        let key = [self.0 as u32, (self.0 >> 32) as u32];
+        threefry2x32(key, [self.1, 1])[0] % bound.max(1)
+    }
+
+    pub fn between(&mut self, low: u32, high: u32) -> u32 {
+        low + self.below(high - low + 1)
+    }
+
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.below(100) < percent
+    }
+}
+
+pub fn prompt(sequence: u32, len: u32) -> Vec<TokenId> {
+    (0..len).map(|p| threefry2x32([sequence, 7], [p, 0])[0]).collect()
+}
+
+/// The token that follows `tokens`. The last mixing step keeps a hash that is itself appended
+/// from cancelling out.
+fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
+    let mix = |hash: u32, t: TokenId| (hash.rotate_left(5) ^ t).wrapping_mul(0x9E37_79B1);
+    let hash = tokens.fold(0x811C_9DC5, mix);
+    (hash ^ (hash >> 15)).wrapping_mul(0x85EB_CA6B)
+}
+
+/// The whole output of a request, prompt included.
+pub fn expected(prompt: &[TokenId], new: u32) -> Vec<TokenId> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..new {
+        tokens.push(next_token(tokens.iter().copied()));
+    }
+    tokens
+}
+
+pub struct World {
+    pub sched: Scheduler,
+    pub picture: Picture,
+    pub events: Vec<Event>,
+    /// The stream as JSON lines.
+    pub lines: Vec<u8>,
+    pub now: u64,
+    /// Plans the device may be ahead of the host: 1 = commit before the next plan.
+    pub depth: usize,
+    /// Tokens after which the fake model says stop, if any: `token % stop == 0`.
+    pub stop: Option<u32>,
+    /// What every sequence has said, kept after its end.
+    pub outputs: BTreeMap<SequenceId, Vec<TokenId>>,
+    pub finished: BTreeMap<SequenceId, FinishReason>,
+    pub preemptions: BTreeMap<SequenceId, u32>,
+    /// Plans that have run, oldest first.
+    flight: VecDeque<(Plan, Vec<Outcome>)>,
+    cache: BTreeMap<(u32, u32), TokenId>,
+    slots: BTreeMap<SequenceId, u32>,
+    seq: u64,
+}
+
+impl World {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            sched: Scheduler::new(limits),
+            picture: Picture::default(),
+            events: Vec::new(),
+            lines: Vec::new(),
+            now: 0,
+            depth: 1,
+            stop: None,
+            outputs: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            preemptions: BTreeMap::new(),
+            flight: VecDeque::new(),
+            cache: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            seq: 0,
+        }
+    }
+
+    pub fn submit(&mut self, id: u32, prompt_len: u32, max_new: u32) -> Result<(), Refusal> {
+        let prompt = prompt(id, prompt_len);
+        let new = NewSequence::new(SequenceId(id), RequestId(id), prompt.clone(), max_new);
+        let result = self.sched.submit(new, self.now, &mut self.events);
+        if result.is_ok() {
+            self.outputs.insert(SequenceId(id), prompt);
+        }
+        self.absorb();
+        result
+    }
+
+    pub fn cancel(&mut self, id: u32) -> bool {
+        let found = self.sched.cancel(SequenceId(id), self.now, &mut self.events);
+        self.absorb();
+        found
+    }
+
+    /// Plans and runs a step; commits as much as the depth asks for. False when nothing is left
+    /// to do.
+    pub fn step(&mut self) -> bool {
+        self.now += 1000;
+        let mut plan = Plan::default();
+        self.sched.plan(self.now, &mut plan, &mut self.events);
+        self.watch(&plan);
+        let planned = !plan.rows.is_empty();
+        if planned {
+            let outcomes = self.run(&plan);
+            self.flight.push_back((plan, outcomes));
+        }
+        self.absorb();
+        while self.flight.len() >= self.depth || (!planned && !self.flight.is_empty()) {
+            let Some((plan, outcomes)) = self.flight.pop_front() else { break };
+            self.sched.commit(&plan, &outcomes, self.now, &mut self.events);
+            self.absorb();
+            if !planned {
+                return true;
+            }
+        }
+        planned
+    }
+
+    /// Steps until nothing is left; fails when that takes longer than any right scheduler needs.
+    pub fn finish(&mut self, steps_max: u32) -> u32 {
+        for steps in 0..steps_max {
+            if !self.step() {
+                assert!(self.sched.is_idle(), "{:?}", self.sched.snapshot());
+                assert_eq!(self.sched.free_blocks(), self.sched.limits().blocks, "leak");
+                return steps;
+            }
+        }
+        panic!("not done after {steps_max} steps: {:?}", self.sched.snapshot());
+    }
+
+    /// What must hold of any plan.
+    fn watch(&self, plan: &Plan) {
+        assert_eq!(plan.tokens, plan.rows.iter().map(|r| r.len).sum::<u32>());
+        assert!(plan.tokens <= plan.budget, "{} of {}", plan.tokens, plan.budget);
+        assert!(plan.rows.len() <= self.sched.running() as usize);
+        let mut seen: Vec<_> = plan.rows.iter().map(|r| r.sequence).collect();
+        let mut slots: Vec<_> = plan.rows.iter().map(|r| r.slot).collect();
+        seen.sort();
+        slots.sort();
+        assert!(seen.is_sorted_by(|a, b| a < b), "a sequence has two rows");
+        assert!(slots.is_sorted_by(|a, b| a < b), "a slot has two rows");
+        let admitted = self.events.iter().any(|e| matches!(e, Event::SequenceAdmitted { .. }));
+        let preempted = self.events.iter().any(|e| matches!(e, Event::SequencePreempted { .. }));
+        assert!(!(admitted && preempted), "a step that preempted admitted somebody");
+        assert_eq!(preempted, plan.preempted > 0);
+    }
+
+    /// The device: writes and reads its cache through the block tables.
+    fn run(&mut self, plan: &Plan) -> Vec<Outcome> {
+        let size = self.sched.limits().block_size;
+        let mut outcomes = Vec::new();
+        for row in &plan.rows {
+            let blocks = self.sched.blocks(row.sequence).to_vec();
+            let place = |p: u32| (blocks[(p / size) as usize].0, p % size);
+            let said = self.outputs.get_mut(&row.sequence).expect("submitted");
+            for p in row.start..row.start + row.len {
+                self.cache.insert(place(p), said[p as usize]);
+            }
+            let mut outcome = Outcome { sequence: row.sequence, ..Outcome::default() };
+            if row.samples {
+                let end = row.start + row.len;
+                assert_eq!(end as usize, said.len(), "{} samples too early", row.sequence);
+                let token = next_token((0..end).map(|p| self.cache[&place(p)]));
+                said.push(token);
+                outcome.token = Some(token);
+                let stops = self.stop.is_some_and(|s| token % s == 0);
+                outcome.finish = stops.then_some(FinishReason::Stop);
+            }
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    /// Folds new events, then compares the picture with the scheduler and checks both.
+    fn absorb(&mut self) {
+        for event in std::mem::take(&mut self.events) {
+            self.note(&event);
+            let (seq, step, micros) = (self.seq, self.picture.last_step.step, self.now);
+            self.seq += 1;
+            let stamped = Stamped { seq, step, micros, event };
+            write_line(&mut self.lines, &stamped).expect("memory");
+            fold(&mut self.picture, &stamped);
+        }
+        self.sched.check().unwrap_or_else(|e| panic!("{e}\n{:?}", self.sched.snapshot()));
+        same(&self.picture, &self.sched);
+    }
+
+    fn note(&mut self, event: &Event) {
+        match *event {
+            Event::SequencePreempted { victim, gainer, times, .. } => {
+                let order = |id| self.picture.sequences[&id].order;
+                assert!(order(victim) > order(gainer), "{gainer} preempted its elder {victim}");
+                self.preemptions.insert(victim, times);
+                self.slots.remove(&victim);
+            }
+            Event::RowPlanned { sequence, slot, .. } => {
+                let held = *self.slots.entry(sequence).or_insert(slot);
+                assert_eq!(held, slot, "{sequence} moved");
+            }
+            Event::SequenceFinished { sequence, reason, prompt, generated, .. } => {
+                self.slots.remove(&sequence);
+                self.finished.insert(sequence, reason);
+                let said = self.outputs.get_mut(&sequence).expect("submitted");
+                said.truncate((prompt + generated) as usize);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The folded picture says what the scheduler says.
+fn same(picture: &Picture, sched: &Scheduler) {
+    let state = sched.snapshot();
+    if picture.limits.is_none() {
+        return;
+    }
+    assert_eq!(picture.limits, Some(state.limits));
+    assert_eq!(picture.free_blocks(), state.free);
+    assert_eq!(picture.sequences.len(), state.running.len() + state.waiting.len());
+    assert_eq!(picture.running() as usize, state.running.len());
+    let mut waiting: Vec<_> = state.waiting.iter().map(|s| (s.order, s.sequence)).collect();
+    waiting.sort();
+    assert!(picture.queue.iter().eq(waiting.iter().map(|(_, s)| s)), "queue");
+    for (block, (drawn, &tables)) in picture.blocks.iter().zip(&state.tables).enumerate() {
+        assert_eq!(drawn.tables, tables, "tables of block {block}");
+    }
+    for s in state.running.iter().chain(&state.waiting) {
+        let drawn = &picture.sequences[&s.sequence];
+        let seen = (drawn.request, drawn.order, drawn.slot, drawn.prompt, drawn.max_new_tokens);
+        assert_eq!(seen, (s.request, s.order, s.slot, s.prompt, s.max_new_tokens));
+        let seen = (drawn.known, drawn.computed, &drawn.blocks, drawn.preemptions);
+        assert_eq!(seen, (s.known - s.pending, s.computed, &s.blocks, s.preemptions));
+        if let Some(slot) = s.slot {
+            assert_eq!(picture.slots[slot as usize], Some(s.sequence));
+        }
+    }
+}
