@@ -1,1 +1,23 @@
-//! Stub of the floor `sched`; see ARCHITECTURE.md.
+//! Which tokens are computed next, and where their keys and values lie.
+//!
+//! [`Scheduler::plan`] composes a step, [`Scheduler::commit`] takes its results. There are no
+//! phases: in each step a sequence's computed tokens catch up with its known tokens, so decoding, a
+//! chunk of a prompt and the return after a preemption are the same row. Pure: no clock, no
+//! floats, no hashing order, no locks; the same calls give the same plans and the same events.
+
+mod admit;
+mod commit;
+mod index;
+mod plan;
+mod pool;
+mod queue;
+mod scheduler;
+mod sequence;
+mod slots;
+mod snapshot;
+
+pub use plan::{Outcome, Plan, PlanRow};
+pub use pool::BlockPool;
+pub use scheduler::{LimitsFixed, Scheduler};
+pub use sequence::NewSequence;
+pub use snapshot::{SequenceState, Snapshot};

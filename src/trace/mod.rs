@@ -1,1 +1,19 @@
-//! Stub of the floor `trace`; see ARCHITECTURE.md.
+//! What happened, as past-tense facts with ids and counts.
+//!
+//! The scheduler and the engine push [`Event`]s; only the engine stamps them; [`Sink`]s take them;
+//! [`fold`] is the single meaning of the stream. The enum is additive: variants are added, never
+//! changed, and a reader skips those it does not know.
+
+mod codec;
+mod event;
+mod file;
+mod fold;
+mod picture;
+mod sink;
+
+pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
+pub use event::{BlockList, Event, FinishReason, LimitsReason, PreemptReason, Refusal, Stamped};
+pub use file::{FileSink, Written};
+pub use fold::fold;
+pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, StepPicture};
+pub use sink::{NullSink, RingSink, Sink};

@@ -1,0 +1,83 @@
+//! One sequence: its tokens, its block table, and how far each has come.
+
+use crate::base::{BlockId, Limits, RequestId, SequenceId, TokenId};
+use crate::trace::FinishReason;
+
+/// What is asked for. Build it with [`NewSequence::new`]; fields may be added.
+#[derive(Clone, Debug, Default)]
+pub struct NewSequence {
+    /// Chosen by the caller, unique among those alive.
+    pub sequence: SequenceId,
+    pub request: RequestId,
+    pub prompt: Vec<TokenId>,
+    pub max_new_tokens: u32,
+}
+
+impl NewSequence {
+    pub fn new(
+        sequence: SequenceId,
+        request: RequestId,
+        prompt: Vec<TokenId>,
+        max_new_tokens: u32,
+    ) -> Self {
+        Self { sequence, request, prompt, max_new_tokens }
+    }
+}
+
+/// An entry of the sequence table. A free entry keeps its block table's memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sequence {
+    pub id: SequenceId,
+    pub request: RequestId,
+    /// Prompt and generated tokens the host knows.
+    pub tokens: Vec<TokenId>,
+    pub prompt: u32,
+    pub max_new: u32,
+    /// Positions in the cache, those of rows in flight included.
+    pub computed: u32,
+    /// Rows planned and not committed.
+    pub flight: u32,
+    /// Of those, rows that sample: tokens that so far only the device knows.
+    pub pending: u32,
+    pub blocks: Vec<BlockId>,
+    /// `None` while it waits.
+    pub slot: Option<u32>,
+    /// Set when it must end as soon as nothing of it is in flight.
+    pub ending: Option<FinishReason>,
+    /// Place in the order of arrival, which is seniority: the oldest is never preempted.
+    pub order: u64,
+    pub preemptions: u32,
+    /// When it arrived or was preempted.
+    pub waits_since: u64,
+}
+
+impl Sequence {
+    /// Tokens that exist, those only the device knows included.
+    pub fn known(&self) -> u32 {
+        count(self.tokens.len()) + self.pending
+    }
+
+    /// Tokens that are known and not computed: what the next rows have to do.
+    pub fn missing(&self) -> u32 {
+        self.known() - self.computed
+    }
+
+    pub fn generated(&self) -> u32 {
+        count(self.tokens.len()) - self.prompt
+    }
+
+    /// False when it ends anyway once what is in flight has been committed.
+    pub fn wants_rows(&self) -> bool {
+        self.ending.is_none() && self.generated() + self.pending < self.max_new
+    }
+
+    /// Blocks it holds when its last token is sampled; that token itself is never computed.
+    pub fn full_need(&self, limits: &Limits) -> u32 {
+        limits.blocks_of(self.prompt + self.max_new - 1)
+    }
+}
+
+/// Lengths are bounded by the context, a u32; `submit` has checked them.
+pub(super) fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

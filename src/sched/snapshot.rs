@@ -1,0 +1,167 @@
+//! The whole state as plain data, and the invariants it must satisfy. Checked in release builds
+//! too, whenever asked; a test plants each fault in a snapshot and sees it found.
+
+use super::scheduler::Scheduler;
+use crate::base::{BlockId, Limits, RequestId, SequenceId};
+use crate::trace::FinishReason;
+
+/// The scheduler's state at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    pub limits: Limits,
+    /// Tables that hold each block.
+    pub tables: Vec<u32>,
+    /// From the one free for longest.
+    pub free_list: Vec<BlockId>,
+    pub free: u32,
+    /// Oldest first.
+    pub running: Vec<SequenceState>,
+    /// Next to be admitted first.
+    pub waiting: Vec<SequenceState>,
+    /// Tokens and budget of the last plan.
+    pub planned_tokens: u32,
+    pub budget: u32,
+    /// Steps planned and not committed.
+    pub in_flight: u64,
+    /// The last plan had no row although something waited and nothing was in flight.
+    pub stuck: bool,
+}
+
+/// One sequence of a [`Snapshot`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct SequenceState {
+    pub sequence: SequenceId,
+    pub request: RequestId,
+    pub order: u64,
+    pub slot: Option<u32>,
+    pub prompt: u32,
+    pub max_new_tokens: u32,
+    pub known: u32,
+    /// Of `known`, tokens that only the device knows.
+    pub pending: u32,
+    pub computed: u32,
+    pub blocks: Vec<BlockId>,
+    pub preemptions: u32,
+    pub ending: Option<FinishReason>,
+}
+
+impl Scheduler {
+    /// Copies the state. Allocates; not for the step loop.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = |entry: u32| {
+            let s = &self.table[entry as usize];
+            SequenceState {
+                sequence: s.id,
+                request: s.request,
+                order: s.order,
+                slot: s.slot,
+                prompt: s.prompt,
+                max_new_tokens: s.max_new,
+                known: s.known(),
+                pending: s.pending,
+                computed: s.computed,
+                blocks: s.blocks.clone(),
+                preemptions: s.preemptions,
+                ending: s.ending,
+            }
+        };
+        Snapshot {
+            limits: self.limits,
+            tables: (0..self.pool.total()).map(|b| self.pool.tables(BlockId(b))).collect(),
+            free_list: self.pool.free_list(),
+            free: self.pool.free(),
+            running: self.running.iter().copied().map(state).collect(),
+            waiting: self.queue.entries().map(state).collect(),
+            planned_tokens: self.last_tokens,
+            budget: self.last_budget,
+            in_flight: self.planned - self.committed,
+            stuck: self.stuck,
+        }
+    }
+
+    /// The first invariant that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.snapshot().check()
+    }
+}
+
+impl Snapshot {
+    /// The first invariant that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_pool()?;
+        self.check_sequences()?;
+        let (tokens, budget) = (self.planned_tokens, self.budget);
+        ensure(tokens <= budget, || format!("{tokens} tokens were planned, budget {budget}"))?;
+        ensure(!self.stuck, || {
+            let (waiting, free) = (self.waiting.len(), self.free);
+            format!("{waiting} wait, nothing runs or is in flight, {free} blocks are free")
+        })
+    }
+
+    fn check_pool(&self) -> Result<(), String> {
+        let total = self.tables.len();
+        ensure(total == self.limits.blocks as usize, || {
+            format!("the pool has {total} blocks, the limits say {}", self.limits.blocks)
+        })?;
+        let listed = self.free_list.len();
+        ensure(listed == self.free as usize, || {
+            format!("{} blocks are counted as free, the list holds {listed}", self.free)
+        })?;
+        let mut held = vec![0u32; total];
+        let mut is_free = vec![false; total];
+        for block in &self.free_list {
+            let place = is_free.get_mut(block.index());
+            let place = place.ok_or_else(|| format!("free block {block} is not in the pool"))?;
+            ensure(!std::mem::replace(place, true), || format!("block {block} is free twice"))?;
+        }
+        for s in self.running.iter().chain(&self.waiting) {
+            for block in &s.blocks {
+                let place = held.get_mut(block.index());
+                *place.ok_or_else(|| format!("{}: no block {block}", s.sequence))? += 1;
+            }
+        }
+        for (block, (&tables, &held)) in self.tables.iter().zip(&held).enumerate() {
+            ensure(tables == held, || {
+                format!("block {block} counts {tables} tables, {held} hold it")
+            })?;
+            ensure((tables == 0) == is_free[block], || {
+                format!("block {block}: {tables} tables, in the free list: {}", is_free[block])
+            })?;
+        }
+        let used = held.iter().filter(|&&h| h > 0).count();
+        ensure(used + listed == total, || format!("{used} used + {listed} free, not {total}"))
+    }
+
+    fn check_sequences(&self) -> Result<(), String> {
+        let mut slots: Vec<u32> = Vec::with_capacity(self.running.len());
+        for s in &self.running {
+            let slot = s.slot.ok_or_else(|| format!("{} runs without a slot", s.sequence))?;
+            ensure(!slots.contains(&slot), || format!("slot {slot} is held twice"))?;
+            slots.push(slot);
+            self.check_sequence(s)?;
+        }
+        for s in &self.waiting {
+            ensure(s.slot.is_none() && s.blocks.is_empty() && s.computed == 0, || {
+                format!("{} waits but holds a slot, blocks or computed tokens", s.sequence)
+            })?;
+            self.check_sequence(s)?;
+        }
+        ensure(self.running.is_sorted_by_key(|s| s.order), || "running out of order".to_string())
+    }
+
+    fn check_sequence(&self, s: &SequenceState) -> Result<(), String> {
+        let (id, known, computed) = (s.sequence, s.known, s.computed);
+        ensure(computed <= known, || format!("{id}: {computed} computed of {known} known"))?;
+        ensure(known >= s.prompt && known - s.prompt <= s.max_new_tokens, || {
+            format!("{id}: {known} tokens for a prompt of {} and {}", s.prompt, s.max_new_tokens)
+        })?;
+        let room = s.blocks.len() as u64 * u64::from(self.limits.block_size);
+        ensure(u64::from(computed) <= room, || {
+            format!("{id}: {computed} computed, blocks hold {room}")
+        })
+    }
+}
+
+fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(message()) }
+}

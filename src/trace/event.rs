@@ -1,0 +1,199 @@
+//! The facts. Plain data without heap use in everything a step emits, so that a step can be
+//! traced without allocating: lists of blocks come in pieces of at most [`BlockList::MAX`].
+
+use crate::base::{BlockId, Limits, RequestId, SequenceId, TokenId};
+use serde::{Deserialize, Serialize};
+
+/// An event with its place in the stream. `seq` counts up by one: a gap is a loss.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Stamped {
+    pub seq: u64,
+    /// The step being planned or run when it was stamped.
+    pub step: u64,
+    /// Microseconds of the engine's clock.
+    pub micros: u64,
+    pub event: Event,
+}
+
+/// One fact. New variants only; a reader maps those it does not know to [`Event::Unknown`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub enum Event {
+    /// The limits in force from here on; the first event of a scheduler's stream.
+    LimitsChanged { limits: Limits, reason: LimitsReason },
+    /// A sequence joined the queue.
+    RequestArrived {
+        request: RequestId,
+        sequence: SequenceId,
+        prompt: u32,
+        max_new_tokens: u32,
+        waiting: u32,
+    },
+    /// A sequence was turned away; it never joins the queue.
+    RequestRefused { request: RequestId, sequence: SequenceId, refusal: Refusal },
+    /// A sequence got a slot. Decided on: `blocks` needed, `free` before, `kept` by the watermark.
+    SequenceAdmitted {
+        sequence: SequenceId,
+        slot: u32,
+        blocks: u32,
+        free: u32,
+        kept: u32,
+        /// Since it arrived or was preempted.
+        waited_micros: u64,
+    },
+    /// The first `tokens` positions were found computed already, in shared blocks.
+    PrefixMatched { sequence: SequenceId, blocks: BlockList, tokens: u32 },
+    /// Fresh blocks were put at the end of the sequence's table, from index `from` on.
+    BlocksTaken { sequence: SequenceId, from: u32, blocks: BlockList, free: u32 },
+    /// `count` entries of the sequence's table, from index `from` on, were given back.
+    BlocksReturned { sequence: SequenceId, from: u32, count: u32, free: u32 },
+    /// A step was composed; its rows follow as [`Event::RowPlanned`].
+    StepPlanned {
+        step: u64,
+        rows: u32,
+        /// Of `tokens`, those of rows that compute one position.
+        decode: u32,
+        tokens: u32,
+        budget: u32,
+        waiting: u32,
+        free: u32,
+    },
+    /// One sequence's part of the step: positions `start .. start + len`.
+    RowPlanned { sequence: SequenceId, slot: u32, start: u32, len: u32, samples: bool },
+    /// A running sequence got no row: no block was free and every younger one was gone already.
+    RowDelayed { sequence: SequenceId, free: u32 },
+    /// The device finished the step.
+    StepRan { step: u64, plan_micros: u64, build_micros: u64, device_micros: u64 },
+    /// The token at `position` of the sequence became known.
+    TokenSampled { sequence: SequenceId, position: u32, token: TokenId },
+    /// `victim` lost its slot and its blocks, `lost` computed tokens with them.
+    SequencePreempted {
+        victim: SequenceId,
+        gainer: SequenceId,
+        reason: PreemptReason,
+        lost: u32,
+        blocks: u32,
+        /// Times this sequence has been preempted, this one included.
+        times: u32,
+    },
+    /// A sequence is gone; its blocks were returned just before.
+    SequenceFinished {
+        sequence: SequenceId,
+        request: RequestId,
+        reason: FinishReason,
+        prompt: u32,
+        generated: u32,
+    },
+    /// Device time of one kind of kernel in a step.
+    KernelTimed { step: u64, kernel: String, launches: u32, nanos: u64 },
+    /// A sink could not keep up and lost this many events.
+    EventsDropped { count: u64 },
+    /// A variant of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// An end token or a stop string.
+    Stop,
+    /// `max_new_tokens` were generated.
+    Length,
+    Cancelled,
+    Failed,
+}
+
+/// Why a running sequence was preempted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreemptReason {
+    /// The gainer needed a block and none was free.
+    OutOfBlocks,
+}
+
+/// Why the limits are what they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitsReason {
+    Start,
+    Asked,
+}
+
+/// Why a sequence was not taken; each names both numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Refusal {
+    #[error("{waiting} requests wait already, at most {max} may: try again later")]
+    Full { waiting: u32, max: u32 },
+    #[error(
+        "prompt and output need {needed} positions, the context holds {context}: \
+         shorten the prompt or ask for fewer tokens"
+    )]
+    TooLong { needed: u64, context: u32 },
+    #[error(
+        "prompt and output need {blocks_needed} KV blocks, the pool has {blocks_total}: \
+         shorten the prompt, ask for fewer tokens, or give the engine more KV memory"
+    )]
+    NeverFits { blocks_needed: u64, blocks_total: u32 },
+    #[error("a request needs at least one prompt token and one token to generate")]
+    Empty,
+    #[error("sequence {sequence} is in use already")]
+    Repeated { sequence: SequenceId },
+}
+
+/// Up to [`BlockList::MAX`] block ids, held inline.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockList {
+    len: u8,
+    ids: [BlockId; BlockList::MAX],
+}
+
+impl BlockList {
+    pub const MAX: usize = 8;
+
+    /// Adds a block; false when the list is full.
+    pub fn push(&mut self, id: BlockId) -> bool {
+        let at = usize::from(self.len);
+        if at == Self::MAX {
+            return false;
+        }
+        self.ids[at] = id;
+        self.len += 1;
+        true
+    }
+
+    pub fn as_slice(&self) -> &[BlockId] {
+        &self.ids[..usize::from(self.len)]
+    }
+
+    pub fn is_full(&self) -> bool {
+        usize::from(self.len) == Self::MAX
+    }
+}
+
+impl std::fmt::Debug for BlockList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.as_slice().iter().map(|b| b.0)).finish()
+    }
+}
+
+impl Serialize for BlockList {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.as_slice())
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockList {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let ids = Vec::<BlockId>::deserialize(from)?;
+        let mut list = Self::default();
+        for &id in &ids {
+            if !list.push(id) {
+                return Err(serde::de::Error::invalid_length(ids.len(), &"at most 8 blocks"));
+            }
+        }
+        Ok(list)
+    }
+}

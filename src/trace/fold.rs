@@ -1,0 +1,185 @@
+//! What each event means for the picture. Total: a stream with losses or lies folds without a
+//! panic, only to a picture that is off; a test keeps it equal to the scheduler's own state.
+
+use super::event::{BlockList, Event, Stamped};
+use super::picture::{Picture, RowPicture, SequencePicture, StepPicture};
+use crate::base::SequenceId;
+
+/// Slots and blocks beyond this are lies of a damaged file.
+const TABLE_MAX: usize = 1 << 24;
+
+/// Adds one event to the picture.
+pub fn fold(picture: &mut Picture, stamped: &Stamped) {
+    picture.seq = stamped.seq.saturating_add(1);
+    picture.step = stamped.step;
+    picture.micros = stamped.micros;
+    match &stamped.event {
+        Event::LimitsChanged { limits, .. } => {
+            picture.limits = Some(*limits);
+            let blocks = limits.blocks as usize;
+            if picture.blocks.len() < blocks && blocks <= TABLE_MAX {
+                picture.blocks.resize_with(blocks, Default::default);
+            }
+        }
+        Event::RequestArrived { .. } | Event::RequestRefused { .. } => arrive(picture, stamped),
+        Event::SequenceAdmitted { sequence, slot, .. } => admit(picture, *sequence, *slot),
+        Event::PrefixMatched { sequence, blocks, tokens } => {
+            picture.counters.matched_tokens += u64::from(*tokens);
+            extend(picture, *sequence, blocks);
+            if let Some(s) = picture.sequences.get_mut(sequence) {
+                s.computed = *tokens;
+            }
+        }
+        Event::BlocksTaken { sequence, blocks, .. } => {
+            picture.counters.blocks_taken += blocks.as_slice().len() as u64;
+            extend(picture, *sequence, blocks);
+        }
+        Event::BlocksReturned { sequence, from, count, .. } => {
+            give_back(picture, *sequence, *from, *count);
+        }
+        Event::StepPlanned { .. } | Event::RowPlanned { .. } | Event::StepRan { .. } => {
+            step(picture, &stamped.event);
+        }
+        Event::RowDelayed { .. } => picture.counters.delayed += 1,
+        Event::TokenSampled { sequence, position, .. } => {
+            picture.counters.sampled_tokens += 1;
+            if let Some(s) = picture.sequences.get_mut(sequence) {
+                s.known = position.saturating_add(1);
+                s.first_token_micros.get_or_insert(stamped.micros);
+            }
+        }
+        Event::SequencePreempted { victim, lost, times, .. } => {
+            picture.counters.lost_tokens += u64::from(*lost);
+            preempt(picture, *victim, *times);
+        }
+        Event::SequenceFinished { sequence, reason, .. } => {
+            *picture.counters.finished.entry(*reason).or_default() += 1;
+            leave(picture, *sequence);
+        }
+        Event::EventsDropped { count } => picture.counters.events_dropped += count,
+        Event::KernelTimed { .. } | Event::Unknown => {}
+    }
+}
+
+fn arrive(picture: &mut Picture, stamped: &Stamped) {
+    let Event::RequestArrived { request, sequence, prompt, max_new_tokens, .. } = stamped.event
+    else {
+        picture.counters.refused += 1;
+        return;
+    };
+    let order = picture.counters.arrived;
+    picture.counters.arrived += 1;
+    let new = SequencePicture {
+        request,
+        order,
+        prompt,
+        max_new_tokens,
+        known: prompt,
+        arrived_micros: stamped.micros,
+        ..Default::default()
+    };
+    picture.sequences.insert(sequence, new);
+    picture.queue.push(sequence);
+}
+
+fn admit(picture: &mut Picture, sequence: SequenceId, slot: u32) {
+    picture.counters.admitted += 1;
+    picture.queue.retain(|&s| s != sequence);
+    if let Some(s) = picture.sequences.get_mut(&sequence) {
+        s.slot = Some(slot);
+    }
+    let at = slot as usize;
+    if at < TABLE_MAX {
+        if picture.slots.len() <= at {
+            picture.slots.resize(at + 1, None);
+        }
+        picture.slots[at] = Some(sequence);
+    }
+}
+
+fn extend(picture: &mut Picture, sequence: SequenceId, blocks: &BlockList) {
+    let Some(s) = picture.sequences.get_mut(&sequence) else { return };
+    for &block in blocks.as_slice() {
+        let index = u32::try_from(s.blocks.len()).unwrap_or(u32::MAX);
+        s.blocks.push(block);
+        if let Some(b) = picture.blocks.get_mut(block.index()) {
+            b.tables += 1;
+            b.owner = Some(sequence);
+            b.index = index;
+        }
+    }
+}
+
+fn give_back(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32) {
+    picture.counters.blocks_returned += u64::from(count);
+    let Some(s) = picture.sequences.get_mut(&sequence) else { return };
+    let from = (from as usize).min(s.blocks.len());
+    let to = from.saturating_add(count as usize).min(s.blocks.len());
+    for block in s.blocks.drain(from..to) {
+        if let Some(b) = picture.blocks.get_mut(block.index()) {
+            b.tables = b.tables.saturating_sub(1);
+            if b.tables == 0 {
+                b.owner = None;
+            }
+        }
+    }
+}
+
+fn step(picture: &mut Picture, event: &Event) {
+    let last = &mut picture.last_step;
+    match *event {
+        Event::StepPlanned { step, decode, tokens, budget, .. } => {
+            picture.counters.steps += 1;
+            picture.counters.decode_tokens += u64::from(decode);
+            picture.counters.prefill_tokens += u64::from(tokens.saturating_sub(decode));
+            let mut rows = std::mem::take(&mut last.rows);
+            rows.clear();
+            *last = StepPicture { step, budget, tokens, decode, rows, ..Default::default() };
+        }
+        Event::RowPlanned { sequence, slot, start, len, samples } => {
+            last.rows.push(RowPicture { sequence, slot, start, len, samples });
+            if let Some(s) = picture.sequences.get_mut(&sequence) {
+                s.computed = start.saturating_add(len);
+            }
+        }
+        Event::StepRan { step, plan_micros, build_micros, device_micros } => {
+            picture.counters.device_micros += device_micros;
+            if last.step == step {
+                last.plan_micros = plan_micros;
+                last.build_micros = build_micros;
+                last.device_micros = device_micros;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn preempt(picture: &mut Picture, victim: SequenceId, times: u32) {
+    picture.counters.preempted += 1;
+    let Some(s) = picture.sequences.get_mut(&victim) else { return };
+    s.computed = 0;
+    s.preemptions = times;
+    let order = s.order;
+    if let Some(slot) = s.slot.take() {
+        clear_slot(picture, slot, victim);
+    }
+    let of = |id: &SequenceId| picture.sequences.get(id).map_or(u64::MAX, |s| s.order);
+    let at = picture.queue.partition_point(|id| of(id) < order);
+    picture.queue.insert(at, victim);
+}
+
+fn leave(picture: &mut Picture, sequence: SequenceId) {
+    picture.queue.retain(|&s| s != sequence);
+    let Some(s) = picture.sequences.remove(&sequence) else { return };
+    if let Some(slot) = s.slot {
+        clear_slot(picture, slot, sequence);
+    }
+}
+
+fn clear_slot(picture: &mut Picture, slot: u32, sequence: SequenceId) {
+    if let Some(place) = picture.slots.get_mut(slot as usize)
+        && *place == Some(sequence)
+    {
+        *place = None;
+    }
+}

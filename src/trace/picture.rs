@@ -1,0 +1,127 @@
+//! The state that a stream of events adds up to: slots, blocks, queue, counters, last step.
+//! Plain data: what a viewer draws and what a late reader is given before the stream goes on.
+
+use super::event::FinishReason;
+use crate::base::{BlockId, Limits, RequestId, SequenceId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything known after an event.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Picture {
+    /// `None` until the stream's first event.
+    pub limits: Option<Limits>,
+    /// The next event's expected place in the stream.
+    pub seq: u64,
+    pub step: u64,
+    pub micros: u64,
+    /// Who sits where; as long as the highest slot ever used.
+    pub slots: Vec<Option<SequenceId>>,
+    pub sequences: BTreeMap<SequenceId, SequencePicture>,
+    /// Those that wait, by arrival.
+    pub queue: Vec<SequenceId>,
+    pub blocks: Vec<BlockPicture>,
+    pub counters: Counters,
+    pub last_step: StepPicture,
+}
+
+impl Picture {
+    /// Blocks that no table holds.
+    pub fn free_blocks(&self) -> u32 {
+        count(self.blocks.iter().filter(|b| b.tables == 0).count())
+    }
+
+    pub fn running(&self) -> u32 {
+        count(self.slots.iter().flatten().count())
+    }
+
+    /// Positions of the block at `index` of a sequence's table that hold computed tokens.
+    pub fn filled(&self, sequence: SequenceId, index: u32) -> u32 {
+        let (Some(limits), Some(sequence)) = (self.limits, self.sequences.get(&sequence)) else {
+            return 0;
+        };
+        let before = u64::from(index) * u64::from(limits.block_size);
+        let filled = u64::from(sequence.computed).saturating_sub(before);
+        u32::try_from(filled.min(u64::from(limits.block_size))).unwrap_or(0)
+    }
+}
+
+/// One sequence, waiting or running.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SequencePicture {
+    pub request: RequestId,
+    /// Place in the order of arrival; kept over preemptions.
+    pub order: u64,
+    /// `None` while it waits.
+    pub slot: Option<u32>,
+    pub prompt: u32,
+    pub max_new_tokens: u32,
+    /// Prompt and generated tokens.
+    pub known: u32,
+    /// Positions whose keys and values are in the cache, or will be when the step has run.
+    pub computed: u32,
+    pub blocks: Vec<BlockId>,
+    pub preemptions: u32,
+    pub arrived_micros: u64,
+    pub first_token_micros: Option<u64>,
+}
+
+/// One KV block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BlockPicture {
+    /// Sequences whose table holds it.
+    pub tables: u32,
+    /// The last one that took it.
+    pub owner: Option<SequenceId>,
+    /// Its index in that table.
+    pub index: u32,
+}
+
+/// Totals since the stream began.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counters {
+    pub arrived: u64,
+    pub refused: u64,
+    pub admitted: u64,
+    pub preempted: u64,
+    pub delayed: u64,
+    pub finished: BTreeMap<FinishReason, u64>,
+    pub steps: u64,
+    pub decode_tokens: u64,
+    pub prefill_tokens: u64,
+    pub sampled_tokens: u64,
+    pub lost_tokens: u64,
+    pub matched_tokens: u64,
+    pub blocks_taken: u64,
+    pub blocks_returned: u64,
+    pub events_dropped: u64,
+    pub device_micros: u64,
+}
+
+/// The latest planned step.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StepPicture {
+    pub step: u64,
+    pub budget: u32,
+    pub tokens: u32,
+    pub decode: u32,
+    pub rows: Vec<RowPicture>,
+    pub plan_micros: u64,
+    pub build_micros: u64,
+    /// Zero until it has run.
+    pub device_micros: u64,
+}
+
+/// One sequence's part of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RowPicture {
+    pub sequence: SequenceId,
+    pub slot: u32,
+    pub start: u32,
+    pub len: u32,
+    pub samples: bool,
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
