@@ -8,10 +8,10 @@ use super::output::{GenerateError, Output, SubmitError};
 use super::runner_api::{RunError, Runner, SampleInput, Sampled, StepInput, StepRow};
 use super::status::{EngineState, Status};
 use super::table::{Request, Table};
-use super::{EngineConfig, ModelCard};
+use super::card::ModelCard;
 use crate::base::{Clock, Limits, SequenceId};
-use crate::sched::{NewSequence, Outcome, Plan, Refusal, Scheduler};
-use crate::trace::{Event, FinishReason, Sink, Stamped};
+use crate::sched::{NewSequence, Outcome, Plan, PlanRow, Scheduler};
+use crate::trace::{Event, FinishReason, Refusal, Sink, Stamped};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::sync::Arc;
@@ -176,8 +176,23 @@ impl<R: Runner> Engine<R> {
                 });
                 self.commit(sampled, ran);
             }
-            Err(error) => self.fail_all(&GenerateError::Run(error)),
+            Err(error) => {
+                self.abandon_plan();
+                self.fail_all(&GenerateError::Run(error));
+            }
         }
+    }
+
+    /// Ends the sequences of a plan that was never run to its end.
+    fn abandon_plan(&mut self) {
+        let failed = |row: &PlanRow| Outcome {
+            sequence: row.sequence,
+            token: None,
+            finish: Some(FinishReason::Failed),
+        };
+        let outcomes: Vec<_> = self.plan.rows.iter().map(failed).collect();
+        let now = self.clock.now_micros();
+        self.sched.commit(&self.plan, &outcomes, now, &mut self.events);
     }
 
     /// Gives every sampled token to its request, then the outcomes to the scheduler.
@@ -294,7 +309,11 @@ impl<R: Runner> Engine<R> {
     /// Takes a request out of the scheduler, blocks and all, and tells its caller why.
     fn end_early(&mut self, sequence: SequenceId, error: GenerateError) {
         let now = self.clock.now_micros();
-        self.sched.cancel(sequence, now, &mut self.events);
+        let reason = match error {
+            GenerateError::Run(_) | GenerateError::Engine(_) => FinishReason::Failed,
+            _ => FinishReason::Cancelled,
+        };
+        self.sched.finish(sequence, reason, now, &mut self.events);
         self.close(sequence, Last::Early(error));
         self.emit();
     }
@@ -364,9 +383,9 @@ impl<R: Runner> Engine<R> {
 
     fn publish(&mut self) {
         self.now.open = self.table.len() as u32;
-        self.now.running = self.sched.running() as u32;
-        self.now.waiting = self.sched.waiting() as u32;
-        self.now.blocks_used = self.now.blocks_total - self.sched.free_blocks() as u32;
+        self.now.running = self.sched.running();
+        self.now.waiting = self.sched.waiting();
+        self.now.blocks_used = self.now.blocks_total - self.sched.free_blocks();
         self.status.send_if_modified(|seen| {
             let changed = *seen != self.now;
             if changed {

@@ -99,6 +99,7 @@ impl Request {
             matched = self.give(&rest, &mut text);
             if !matched {
                 text.push_str(&self.stops.finish());
+                matched = self.stops.stopped();
             }
         }
         // An end token on the last allowed place is still a stop.
