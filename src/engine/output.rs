@@ -13,11 +13,23 @@ use tokio::sync::mpsc;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output {
     /// The request is in the queue. `max_new_tokens` is what it may produce at most.
-    Started { prompt_tokens: u32, max_new_tokens: u32, seed: u64 },
+    Started {
+        prompt_tokens: u32,
+        max_new_tokens: u32,
+        seed: u64,
+    },
     /// One token. `text` is what became certain with it, maybe nothing. `end` marks an end
     /// token: it counts and has an id, but its text is not content.
-    Token { id: TokenId, text: String, logprobs: Option<TokenLogprobs>, end: bool },
-    Finished { reason: FinishReason, usage: Usage },
+    Token {
+        id: TokenId,
+        text: String,
+        logprobs: Option<TokenLogprobs>,
+        end: bool,
+    },
+    Finished {
+        reason: FinishReason,
+        usage: Usage,
+    },
     Failed(GenerateError),
 }
 

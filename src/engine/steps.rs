@@ -3,12 +3,12 @@
 //! request; a runner's fault ends the engine and fails every open request. Between two steps
 //! no cancelled request holds a block.
 
+use super::card::ModelCard;
 use super::handle::{Control, EngineHandle, Shared, Submission};
 use super::output::{GenerateError, Output, SubmitError};
 use super::runner_api::{RunError, Runner, SampleInput, Sampled, StepInput, StepRow};
 use super::status::{EngineState, Status};
 use super::table::{Request, Table};
-use super::card::ModelCard;
 use crate::base::{Clock, Limits, SequenceId};
 use crate::sched::{NewSequence, Outcome, Plan, PlanRow, Scheduler};
 use crate::trace::{Event, FinishReason, Refusal, Sink, Stamped};
@@ -357,7 +357,9 @@ impl<R: Runner> Engine<R> {
             Last::Early(error) => {
                 let cancelled = matches!(
                     error,
-                    GenerateError::Cancelled | GenerateError::Stopped | GenerateError::SlowReader(_)
+                    GenerateError::Cancelled
+                        | GenerateError::Stopped
+                        | GenerateError::SlowReader(_)
                 );
                 let count = if cancelled {
                     &mut self.now.requests_cancelled
@@ -377,7 +379,9 @@ impl<R: Runner> Engine<R> {
         for event in self.events.drain(..) {
             let stamped = Stamped { seq: self.event_seq, step, micros, event };
             self.event_seq += 1;
-            self.sinks.push(&stamped);
+            for sink in &mut self.sinks {
+                sink.push(&stamped);
+            }
         }
     }
 
@@ -401,10 +405,16 @@ impl<R: Runner> Engine<R> {
 
     /// Sleeps until a request or a word arrives, and takes it.
     async fn wait(&mut self) {
-        let next = select(pin!(self.intake.recv()), pin!(self.control.recv())).await;
+        let next = {
+            let (arrival, word) = (pin!(self.intake.recv()), pin!(self.control.recv()));
+            match select(arrival, word).await {
+                Either::Left((submission, _)) => Either::Left(submission),
+                Either::Right((word, _)) => Either::Right(word),
+            }
+        };
         match next {
-            Either::Left((Some(submission), _)) => self.take(submission),
-            Either::Right((Some(word), _)) => self.obey(word),
+            Either::Left(Some(submission)) => self.take(submission),
+            Either::Right(Some(word)) => self.obey(word),
             // The engine holds a handle of its own: its channels never close before it ends.
             _ => {}
         }

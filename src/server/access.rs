@@ -19,9 +19,8 @@ pub(super) async fn request_id(
     request: Request,
     next: Next,
 ) -> Response {
-    let usable = |id: &&HeaderValue| {
-        id.len() <= REQUEST_ID_MAX && !id.is_empty() && id.to_str().is_ok()
-    };
+    let usable =
+        |id: &&HeaderValue| id.len() <= REQUEST_ID_MAX && !id.is_empty() && id.to_str().is_ok();
     let given = request.headers().get(&REQUEST_ID).filter(usable).cloned();
     let id = given.or_else(|| HeaderValue::from_str(&format!("req-{}", app.fresh_id())).ok());
     let mut response = next.run(request).await;

@@ -1,6 +1,6 @@
 //! POST /v1/chat/completions.
 
-use super::app::App;
+use super::app::{App, unix_seconds};
 use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown};
@@ -10,16 +10,14 @@ use crate::base::TokenId;
 use crate::engine::{EngineHandle, TOP_LOGPROBS_MAX};
 use crate::text::{Message, RenderOptions};
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 const ROUTE: &str = "/v1/chat/completions";
 
-pub(super) async fn post(
-    State(app): State<Arc<App>>,
-    request: Request,
-) -> ApiResult<Response> {
+pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiResult<Response> {
     let engine = app.engine()?;
     let body = body::object(&app, request).await?;
     let (params, messages, options) = read(&app, &engine, &body)?;
@@ -40,7 +38,12 @@ fn read(
     let kwargs = fields.object("chat_template_kwargs")?.cloned().unwrap_or_default();
     let messages = messages::read(&mut fields)?;
     note_unknown(app, ROUTE, &fields);
-    let options = RenderOptions { add_generation_prompt: true, tools: None, kwargs };
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        tools: None,
+        kwargs,
+        now: i64::try_from(unix_seconds()).ok(),
+    };
     Ok((params, messages, options))
 }
 
@@ -69,7 +72,13 @@ fn tokens(
         return Err(ApiError::field("messages", message).with_code("no_chat_template"));
     };
     let rendered = template.render(messages, options).map_err(|error| {
-        ApiError::field("messages", error.to_string()).with_code("chat_template_error")
+        let message = error.to_string();
+        if error.is_from_request() {
+            ApiError::field("messages", message).with_code("chat_template_error")
+        } else {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            ApiError::server(status, "chat_template_error", message)
+        }
     })?;
     Ok(card.tokenizer.encode_rendered(&rendered))
 }

@@ -22,17 +22,15 @@ enum Prompt {
     Ids(Vec<TokenId>),
 }
 
-pub(super) async fn post(
-    State(app): State<Arc<App>>,
-    request: Request,
-) -> ApiResult<Response> {
+pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiResult<Response> {
     let engine = app.engine()?;
     let body = body::object(&app, request).await?;
     let (params, prompt) = read(&app, &engine, &body)?;
     let prompt = match prompt {
         Prompt::Ids(ids) => ids,
         Prompt::Text(text) => {
-            let encode = move |engine: &EngineHandle| Ok(engine.card().tokenizer.encode_prompt(&text));
+            let encode =
+                move |engine: &EngineHandle| Ok(engine.card().tokenizer.encode_prompt(&text));
             app.off_thread(&engine, encode).await?
         }
     };

@@ -11,8 +11,11 @@ const LOWEST: f64 = -9999.0;
 /// One entry of `logprobs.content` of a chat choice.
 pub(super) fn chat(card: &ModelCard, id: TokenId, found: &TokenLogprobs) -> Value {
     let entry = |id: TokenId, logprob: f32| {
-        let text = card.tokenizer.decode(&[id]);
-        json!({"token": text, "logprob": number(logprob), "bytes": text.as_bytes()})
+        json!({
+            "token": card.tokenizer.token_text(id),
+            "logprob": number(logprob),
+            "bytes": card.tokenizer.token_bytes(id),
+        })
     };
     let top: Vec<Value> = found.top.iter().map(|&(id, logprob)| entry(id, logprob)).collect();
     let mut chosen = entry(id, found.chosen);
@@ -32,7 +35,7 @@ pub(super) struct TextLogprobs {
 impl TextLogprobs {
     /// Adds a token whose text begins after `offset` characters of the answer.
     pub fn push(&mut self, card: &ModelCard, id: TokenId, found: &TokenLogprobs, offset: usize) {
-        let text = |id: TokenId| card.tokenizer.decode(&[id]);
+        let text = |id: TokenId| card.tokenizer.token_text(id);
         let mut top = Map::new();
         for &(id, logprob) in &found.top {
             // Two ids may read the same; the more likely one stays.

@@ -4,7 +4,7 @@
 use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
 use crate::text::Message;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Reads the conversation.
 pub(super) fn read(fields: &mut Fields<'_>) -> ApiResult<Vec<Message>> {
@@ -44,6 +44,7 @@ fn message(value: &Value, path: &str) -> ApiResult<Message> {
         role: role.to_string(),
         content,
         name: fields.string("name")?.map(str::to_string),
+        reasoning_content: fields.string("reasoning_content")?.map(str::to_string),
         tool_calls,
         tool_call_id: fields.string("tool_call_id")?.map(str::to_string),
     })
@@ -82,36 +83,20 @@ fn text(content: &Value, path: &str) -> ApiResult<String> {
     Ok(all)
 }
 
-/// Calls as templates want them: `arguments` as the object that its JSON text holds.
+/// Calls in the API's own form, checked; the template floor knows how templates want them.
 fn tool_calls(calls: &[Value], path: &str) -> ApiResult<Value> {
-    let one = |(index, call): (usize, &Value)| {
+    for (index, call) in calls.iter().enumerate() {
         let path = format!("{path}.tool_calls[{index}]");
         let mut fields = Fields::of(call, &path)?;
-        let mut out = Map::new();
-        if let Some(id) = fields.string("id")? {
-            out.insert("id".to_string(), id.into());
-        }
-        out.insert("type".to_string(), "function".into());
+        fields.string("id")?;
         let Some(function) = fields.object("function")? else {
             return Err(fields.wrong("function", "is required"));
         };
         let mut function = Fields::new(function, format!("{path}.function."));
-        let Some(name) = function.string("name")? else {
+        if function.string("name")?.is_none() {
             return Err(function.wrong("name", "is required"));
-        };
-        let arguments = match function.get("arguments") {
-            Some(Value::String(text)) => match serde_json::from_str(text) {
-                Ok(value @ Value::Object(_)) => value,
-                _ => Value::String(text.clone()),
-            },
-            Some(value @ Value::Object(_)) => value.clone(),
-            Some(_) => return Err(function.wrong("arguments", "must be a string of JSON")),
-            None => Value::Object(Map::new()),
-        };
-        let function = serde_json::json!({"name": name, "arguments": arguments});
-        out.insert("function".to_string(), function);
-        Ok(Value::Object(out))
-    };
-    let calls: ApiResult<Vec<Value>> = calls.iter().enumerate().map(one).collect();
-    calls.map(Value::Array)
+        }
+        function.string("arguments")?;
+    }
+    Ok(Value::Array(calls.to_vec()))
 }

@@ -49,9 +49,8 @@ pub(super) async fn generate(
     reply.prompt_ids = params.return_token_ids.then(|| prompt.clone());
     params.request.prompt = prompt;
     let request = std::mem::take(&mut params.request);
-    let mut generation = engine
-        .submit(request)
-        .map_err(|error| params.rename(ApiError::submit(&error, field)))?;
+    let mut generation =
+        engine.submit(request).map_err(|error| params.rename(ApiError::submit(&error, field)))?;
     match generation.next().await {
         Some(Output::Started { .. }) => {}
         Some(Output::Failed(error)) => return Err(ApiError::generate(&error, field)),
@@ -188,8 +187,7 @@ impl Reply {
         let mut choice = json!({"index": 0});
         match self.shape {
             Shape::Chat => {
-                choice["message"] =
-                    json!({"role": "assistant", "content": text, "refusal": null});
+                choice["message"] = json!({"role": "assistant", "content": text, "refusal": null});
             }
             Shape::Text => choice["text"] = json!(text),
         }

@@ -59,10 +59,7 @@ async fn models(State(app): State<Arc<App>>) -> ApiResult<Response> {
     Ok(json_response(StatusCode::OK, &body))
 }
 
-async fn model_by_id(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-) -> ApiResult<Response> {
+async fn model_by_id(State(app): State<Arc<App>>, Path(id): Path<String>) -> ApiResult<Response> {
     let engine = app.engine()?;
     if id != engine.card().name {
         return Err(model_not_found(&id, &engine));

@@ -19,8 +19,7 @@ pub(super) fn response(
     field: &'static str,
 ) -> Response {
     let opening = stream::iter(reply.opening().map(|chunk| chunk.to_string()));
-    let rest = generation
-        .flat_map(move |output| stream::iter(frames(&mut reply, output, field)));
+    let rest = generation.flat_map(move |output| stream::iter(frames(&mut reply, output, field)));
     let events = opening.chain(rest).map(|data| Ok::<_, Infallible>(Event::default().data(data)));
     let ping = KeepAlive::new().interval(app.config.ping_interval).text("ping");
     let mut response = Sse::new(events).keep_alive(ping).into_response();

@@ -74,9 +74,9 @@ pub fn script(script: Vec<TokenId>) -> Answer {
 /// Some token that depends on every token before it, never an end token.
 pub fn hashed() -> Answer {
     Box::new(|history, _| {
-        let hash = history
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325u64, |h, &t| (h ^ u64::from(t)).wrapping_mul(0x100_0000_01b3));
+        let hash = history.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &t| {
+            (h ^ u64::from(t)).wrapping_mul(0x100_0000_01b3)
+        });
         300 + ((hash >> 20) % 1000) as TokenId
     })
 }

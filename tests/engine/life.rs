@@ -3,7 +3,9 @@
 use super::fake::{World, hashed, limits};
 use crate::support::Rows;
 use tilewright::base::{Limits, TokenId, threefry2x32};
-use tilewright::engine::{EngineState, GenerateError, GenerateRequest, Output, Stepped, SubmitError};
+use tilewright::engine::{
+    EngineState, GenerateError, GenerateRequest, Output, Stepped, SubmitError,
+};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::dropped_request_is_gone_in_one_step", dropped_request_is_gone_in_one_step);
@@ -76,8 +78,7 @@ fn dropped_waiting_never_starts() {
 
 fn run_all(limits: Limits, requests: &[GenerateRequest]) -> (Vec<Vec<TokenId>>, u64) {
     let mut world = World::new(limits, hashed());
-    let open: Vec<_> =
-        requests.iter().map(|r| world.handle.submit(r.clone()).unwrap()).collect();
+    let open: Vec<_> = requests.iter().map(|r| world.handle.submit(r.clone()).unwrap()).collect();
     world.settle();
     let status = world.handle.status();
     assert_eq!((status.blocks_used, status.open), (0, 0));
@@ -153,8 +154,7 @@ fn random_life() {
 }
 
 fn queue_is_bounded() {
-    let mut world =
-        World::new(Limits { queue_max: 2, sequences_max: 1, ..limits() }, hashed());
+    let mut world = World::new(Limits { queue_max: 2, sequences_max: 1, ..limits() }, hashed());
     let mut open = vec![world.handle.submit(request(10, 50)).unwrap()];
     world.step();
     open.extend((0..2).map(|_| world.handle.submit(request(10, 50)).unwrap()));

@@ -79,8 +79,7 @@ fn no_limit_runs_to_the_end_of_room() {
     let small = tilewright::base::Limits { blocks: 8, ..limits() };
     for max_tokens in [None, Some(5000)] {
         let mut world = World::new(small, hashed());
-        let generation =
-            world.handle.submit(GenerateRequest { max_tokens, ..prompt() }).unwrap();
+        let generation = world.handle.submit(GenerateRequest { max_tokens, ..prompt() }).unwrap();
         world.settle();
         let whole = pollster::block_on(generation.collect()).unwrap();
         let room = 8 * 16 - prompt().prompt.len();
@@ -100,8 +99,7 @@ fn ignore_eos_and_min_tokens() {
     assert_eq!((whole.tokens.len(), whole.reason), (4, Some(Stop)));
     assert!(!whole.ids()[..3].contains(&END));
     // Nor does a stop string end it.
-    let request =
-        GenerateRequest { min_tokens: Some(3), stop: vec!["a".to_string()], ..prompt() };
+    let request = GenerateRequest { min_tokens: Some(3), stop: vec!["a".to_string()], ..prompt() };
     let whole = alone(ids("a b c a b"), request);
     assert_eq!((whole.text.as_str(), whole.reason), ("a b c ", Some(Stop)));
 }
@@ -124,8 +122,7 @@ fn stop_strings_over_tokens() {
     // Cut by the limit inside a possible stop string: the held text comes out once.
     let count = answer.len() as u32;
     let stop = vec!["gamma delta epsilon".to_string()];
-    let whole =
-        alone(answer, GenerateRequest { stop, max_tokens: Some(count), ..prompt() });
+    let whole = alone(answer, GenerateRequest { stop, max_tokens: Some(count), ..prompt() });
     assert_eq!((whole.text.as_str(), whole.reason), ("alpha beta gamma delta", Some(Length)));
 }
 
