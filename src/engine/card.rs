@@ -17,6 +17,4 @@ pub struct ModelCard {
     pub stop_ids: Vec<TokenId>,
     /// Rows of the output head: every id in or out lies below.
     pub logit_rows: u32,
-    /// Positions of one sequence.
-    pub context_max: u32,
 }

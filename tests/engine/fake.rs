@@ -30,9 +30,15 @@ pub struct Knobs {
     pub poison: AtomicU64,
     /// Steps seen.
     pub steps: AtomicU64,
+    gate: Mutex<Gate>,
+    turned: Condvar,
+}
+
+struct Gate {
     /// Steps that may pass before the runner waits.
-    gate: Mutex<u64>,
-    opened: Condvar,
+    pass: u64,
+    /// The runner waits now.
+    held: bool,
 }
 
 impl Knobs {
@@ -43,25 +49,35 @@ impl Knobs {
             panic_at: AtomicU64::new(u64::MAX),
             poison: AtomicU64::new(u64::MAX),
             steps: AtomicU64::new(0),
-            gate: Mutex::new(u64::MAX),
-            opened: Condvar::new(),
+            gate: Mutex::new(Gate { pass: u64::MAX, held: false }),
+            turned: Condvar::new(),
         }
     }
 
     /// Lets `steps` more steps pass, then none. `u64::MAX` lets all pass.
     pub fn pass(&self, steps: u64) {
-        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = steps;
-        self.opened.notify_all();
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).pass = steps;
+        self.turned.notify_all();
+    }
+
+    /// Waits until the runner stands at the gate.
+    pub fn until_held(&self) {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let stands = |gate: &mut Gate| !(gate.held && gate.pass == 0);
+        drop(self.turned.wait_while(gate, stands).unwrap_or_else(PoisonError::into_inner));
     }
 
     fn wait(&self) {
-        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.held = true;
+        self.turned.notify_all();
         let mut gate = self
-            .opened
-            .wait_while(gate, |steps| *steps == 0)
+            .turned
+            .wait_while(gate, |gate| gate.pass == 0)
             .unwrap_or_else(PoisonError::into_inner);
-        if *gate != u64::MAX {
-            *gate -= 1;
+        gate.held = false;
+        if gate.pass != u64::MAX {
+            gate.pass -= 1;
         }
     }
 }
@@ -152,7 +168,6 @@ pub fn card() -> ModelCard {
         defaults: SamplingDefaults { temperature: Some(0.0), ..SamplingDefaults::default() },
         stop_ids: vec![0, END],
         logit_rows: 1551,
-        context_max: 2048,
         tokenizer,
     }
 }

@@ -149,7 +149,7 @@ fn random_life() {
     world.settle();
     let status = world.handle.status();
     assert_eq!((status.blocks_used, status.open, status.waiting), (0, 0, 0));
-    assert!(status.requests_finished > 500 && status.requests_cancelled > 500, "{status:?}");
+    assert!(status.requests_finished > 300 && status.requests_cancelled > 500, "{status:?}");
     assert!(status.requests_failed + refused > 0, "the queue was full at times: {status:?}");
 }
 
