@@ -2,6 +2,12 @@
 
 #![allow(dead_code, reason = "which parts are used depends on the features built")]
 
+#[cfg(feature = "gpu")]
+mod device;
+
+#[cfg(feature = "gpu")]
+pub use device::{SharedGpu, gpu};
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
 use std::process::ExitCode;
