@@ -27,21 +27,22 @@ pub struct ChosenTemplate {
 impl TemplateSources<'_> {
     /// The template for a request with or without tools; `None` when there is none at all.
     pub fn choose(&self, with_tools: bool) -> Result<Option<ChosenTemplate>, TextError> {
+        let gguf = if with_tools { self.gguf_tool_use.or(self.gguf) } else { self.gguf };
+        let plain = |origin, source: Option<&str>| {
+            let source = source.filter(|source| !source.is_empty())?.to_string();
+            Some(ChosenTemplate { source, origin })
+        };
+        let before = plain("--chat-template", self.explicit)
+            .or_else(|| plain("chat_template.jinja", self.jinja_file));
+        if before.is_some() {
+            return Ok(before);
+        }
         let listed = match self.tokenizer_config.map(|config| &config["chat_template"]) {
             Some(value) => of_config(value, with_tools)?,
             None => None,
         };
-        let gguf = if with_tools { self.gguf_tool_use.or(self.gguf) } else { self.gguf };
-        let found = [
-            ("--chat-template", self.explicit),
-            ("chat_template.jinja", self.jinja_file),
-            ("tokenizer_config.json", listed),
-            ("tokenizer.chat_template", gguf),
-        ];
-        Ok(found.into_iter().find_map(|(origin, source)| {
-            let source = source.filter(|source| !source.is_empty())?.to_string();
-            Some(ChosenTemplate { source, origin })
-        }))
+        Ok(plain("tokenizer_config.json", listed)
+            .or_else(|| plain("tokenizer.chat_template", gguf)))
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) fn environment(source: &str) -> Result<Environment<'static>, TextErro
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     env.set_fuel(Some(FUEL));
     env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    // Filters and functions of Jinja that minijinja leaves to its companion.
+    minijinja_contrib::add_to_environment(&mut env);
     env.add_filter("tojson", tojson);
     env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
         let message = message.to_string();

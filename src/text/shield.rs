@@ -48,19 +48,33 @@ impl Shield<'_> {
                 .markers
                 .at(text, at)
                 .any(|(content, added)| content.len() > c.len_utf8() && guarded(content, added));
-            if begins || tails.contains(&at) {
+            if begins || tails.contains(&at) || self.opens(&text[at..]) {
                 out.push(self.mark);
             }
         }
         out
     }
 
+    /// Whether a control marker may be under way here. A template that cuts a piece out of a
+    /// message (what the model thought, say) would else close `<|im_` and `end|>` to a marker.
+    fn opens(&self, rest: &str) -> bool {
+        let mut chars = rest.chars();
+        let (first, second) = (chars.next(), chars.next());
+        // `<|` is no ordinary text; `<s` and `</` are.
+        let count = if matches!(second, Some('|' | '｜')) { 2 } else { 3 };
+        let end = rest.char_indices().nth(count).map(|(at, _)| at);
+        let hard = |_: &str, added: &Added| added.hard;
+        first.is_some_and(|c| !c.is_alphanumeric() && !c.is_whitespace())
+            && end.is_some_and(|end| self.markers.continues(&rest[..end], hard))
+    }
+
     /// A role or a name: a template may build a marker around it (`'<|' + role + '|>'`).
     pub fn name(&self, name: &str) -> String {
         let inside = |content: &str| content.len() > name.len() && content.contains(name);
-        let guarded = !name.is_empty()
-            && !KNOWN_ROLES.contains(&name)
-            && self.markers.iter().any(|(content, added)| added.hard && inside(content));
+        let is_word = name.chars().all(|c| c.is_alphanumeric() || "_-. ".contains(c));
+        let guarded = !KNOWN_ROLES.contains(&name)
+            && (!is_word
+                || self.markers.iter().any(|(content, added)| added.hard && inside(content)));
         match name.chars().next() {
             Some(first) if guarded => {
                 let (head, rest) = name.split_at(first.len_utf8());

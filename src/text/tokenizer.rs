@@ -202,6 +202,14 @@ impl Tokenizer {
     }
 
     fn try_run(&self, text: &str, matches: &[Match]) -> tokenizers::Result<Vec<TokenId>> {
+        let mut parts = self.split_parts(text, matches)?;
+        let model = self.pipeline.get_model();
+        parts.tokenize(|part| model.tokenize(part.get()))?;
+        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::None);
+        Ok(splits.iter().flat_map(|(_, _, tokens)| tokens.iter().flatten()).map(|t| t.id).collect())
+    }
+
+    fn split_parts(&self, text: &str, matches: &[Match]) -> tokenizers::Result<PreTokenizedString> {
         let mut parts = PreTokenizedString::from(text);
         parts.split(|_, whole| Ok(cut(&whole, matches)))?;
         if let Some(normalizer) = self.pipeline.get_normalizer() {
@@ -210,10 +218,15 @@ impl Tokenizer {
         if let Some(pre) = self.pipeline.get_pre_tokenizer() {
             pre.pre_tokenize(&mut parts)?;
         }
-        let model = self.pipeline.get_model();
-        parts.tokenize(|part| model.tokenize(part.get()))?;
-        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::None);
-        Ok(splits.iter().flat_map(|(_, _, tokens)| tokens.iter().flatten()).map(|t| t.id).collect())
+        Ok(parts)
+    }
+
+    /// The pieces of plain text that BPE will work on, for inspection: where `pre` kinds differ.
+    pub fn split(&self, text: &str) -> Vec<String> {
+        let matches = self.markers.find(text, &[], Trust::Plain);
+        let Ok(parts) = self.split_parts(text, &matches) else { return Vec::new() };
+        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.iter().filter_map(|(_, (from, to), _)| Some(text.get(*from..*to)?.into())).collect()
     }
 
     /// The text of `ids` without special tokens; equal to a [`TextStream`] over them.
