@@ -143,8 +143,10 @@ impl EngineHandle {
     fn send(&self, submission: Submission) -> Result<(), SubmitError> {
         self.intake.try_send(submission).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                let max = self.shared.limits.queue_max;
-                SubmitError::QueueFull { waiting: self.status.borrow().waiting.max(max), max }
+                // As many as the way in holds, and those that the scheduler has.
+                let arriving = u32::try_from(self.intake.max_capacity()).unwrap_or(u32::MAX);
+                let waiting = self.status.borrow().waiting.saturating_add(arriving);
+                SubmitError::QueueFull { waiting, max: self.shared.limits.queue_max }
             }
             mpsc::error::TrySendError::Closed(_) => match &self.status.borrow().state {
                 EngineState::Failed(why) => SubmitError::Failed(why.to_string()),

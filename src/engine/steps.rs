@@ -216,10 +216,8 @@ impl<R: Runner> Engine<R> {
         }
         self.sched.commit(&self.plan, &outcomes, now, &mut self.events);
         self.now.steps += 1;
-        for (sequence, last) in ended {
-            self.close(sequence, last);
-        }
         self.emit();
+        self.close(ended);
     }
 
     fn take(&mut self, submission: Submission) {
@@ -314,8 +312,8 @@ impl<R: Runner> Engine<R> {
             _ => FinishReason::Cancelled,
         };
         self.sched.finish(sequence, reason, now, &mut self.events);
-        self.close(sequence, Last::Early(error));
         self.emit();
+        self.close(vec![(sequence, Last::Early(error))]);
     }
 
     fn end_all(&mut self, error: &GenerateError) {
@@ -346,31 +344,44 @@ impl<R: Runner> Engine<R> {
         }
     }
 
-    /// Sends the last word; the scheduler has let go of the sequence already.
-    fn close(&mut self, sequence: SequenceId, last: Last) {
-        let Some(request) = self.table.remove(&sequence) else { return };
-        let output = match last {
+    /// Sends the last words of requests that the scheduler has let go of already. The status is
+    /// published first: who has its answer sees its blocks free.
+    fn close(&mut self, ended: Vec<(SequenceId, Last)>) {
+        if ended.is_empty() {
+            return;
+        }
+        let words: Vec<_> = ended
+            .into_iter()
+            .filter_map(|(sequence, last)| {
+                let request = self.table.remove(&sequence)?;
+                let output = self.count_last(&request, last);
+                Some((request.sender, output))
+            })
+            .collect();
+        self.publish();
+        for (sender, output) in words {
+            sender.send_last(output);
+        }
+    }
+
+    fn count_last(&mut self, request: &Request, last: Last) -> Output {
+        let (count, output) = match last {
             Last::Finished(reason) => {
-                self.now.requests_finished += 1;
-                Output::Finished { reason, usage: request.usage() }
+                let usage = request.usage();
+                (&mut self.now.requests_finished, Output::Finished { reason, usage })
             }
             Last::Early(error) => {
-                let cancelled = matches!(
-                    error,
+                let count = match error {
                     GenerateError::Cancelled
-                        | GenerateError::Stopped
-                        | GenerateError::SlowReader(_)
-                );
-                let count = if cancelled {
-                    &mut self.now.requests_cancelled
-                } else {
-                    &mut self.now.requests_failed
+                    | GenerateError::Stopped
+                    | GenerateError::SlowReader(_) => &mut self.now.requests_cancelled,
+                    _ => &mut self.now.requests_failed,
                 };
-                *count += 1;
-                Output::Failed(error)
+                (count, Output::Failed(error))
             }
         };
-        request.sender.send_last(output);
+        *count += 1;
+        output
     }
 
     /// Stamps the events that came up and hands them to the sinks.

@@ -18,7 +18,7 @@ pub struct ServerConfig {
     pub ping_interval: Duration,
     /// How long one write may stay unfinished before the connection is closed.
     pub write_timeout: Duration,
-    /// How long an unused connection is kept.
+    /// How long a connection may stay without a whole request head on it.
     pub idle_timeout: Duration,
     /// Takes one line worth telling the operator.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,

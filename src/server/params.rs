@@ -71,9 +71,12 @@ impl Params {
 
     /// The engine's errors in the words of this request.
     pub fn rename(&self, mut error: ApiError) -> ApiError {
-        if error.param.as_deref() == Some("max_tokens") && self.limit_name != "max_tokens" {
+        if self.limit_name != "max_tokens" {
             error.message = error.message.replace("max_tokens", self.limit_name);
-            error.param = Some(self.limit_name.to_string());
+            error.param = error.param.map(|param| match param.as_str() {
+                "max_tokens" => self.limit_name.to_string(),
+                _ => param,
+            });
         }
         error
     }

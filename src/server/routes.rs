@@ -7,6 +7,7 @@ use super::params::model_not_found;
 use super::{access, chat, completions};
 use crate::engine::EngineHandle;
 use axum::Router;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
@@ -59,8 +60,12 @@ async fn models(State(app): State<Arc<App>>) -> ApiResult<Response> {
     Ok(json_response(StatusCode::OK, &body))
 }
 
-async fn model_by_id(State(app): State<Arc<App>>, Path(id): Path<String>) -> ApiResult<Response> {
+async fn model_by_id(
+    State(app): State<Arc<App>>,
+    id: Result<Path<String>, PathRejection>,
+) -> ApiResult<Response> {
     let engine = app.engine()?;
+    let Path(id) = id.map_err(|error| ApiError::field("model", error.body_text()))?;
     if id != engine.card().name {
         return Err(model_not_found(&id, &engine));
     }

@@ -105,6 +105,8 @@ fn unknown_routes() {
         assert_eq!((refused.status, refused.code.as_str()), (404, "unknown_route"), "{path}");
         assert_eq!(host.post(path, &json!({})).refused().status, 404, "{path}");
     }
+    let refused = host.get("/v1/models/%ff").refused();
+    assert_eq!((refused.status, refused.param.as_str()), (400, "model"));
     for (method, path) in
         [("GET", CHAT), ("PUT", TEXT), ("DELETE", "/v1/models"), ("POST", "/health")]
     {
@@ -141,8 +143,9 @@ fn value() -> impl Strategy<Value = Value> {
 
 /// Something near a message.
 fn message() -> impl Strategy<Value = Value> {
+    let roles = prop::sample::select(vec!["system", "user", "assistant", "tool"]);
     let role = prop_oneof![
-        8 => prop::sample::select(vec!["system", "user", "assistant", "tool"]).prop_map(Value::from),
+        8 => roles.prop_map(Value::from),
         1 => value(),
     ];
     let part =

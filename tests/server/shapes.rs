@@ -262,10 +262,13 @@ fn last_error(reply: &Reply) -> super::host::Refused {
 
 /// Case 32: after three deltas the device is lost, or the numbers go bad.
 fn fault_in_a_stream() {
-    let host = Host::says("one two three four five six");
-    host.knobs.poison.store(u64::from(ids(" three")[0]), Ordering::SeqCst);
+    // A token of the answer that is in no prompt; the logits that follow it are bad.
+    let bad = ids(" Paris")[0];
+    let answer = [ids("one two"), vec![bad], ids(" three four")].concat();
+    let host = Setup::new(script(answer)).start();
+    host.knobs.poison.store(u64::from(bad), Ordering::SeqCst);
     let reply = host.post(CHAT, &chat(json!({"stream": true})));
-    assert_eq!(reply.frames().0.len(), 1 + ids("one two three").len() + 1);
+    assert_eq!(reply.frames().0.len(), 1 + ids("one two").len() + 1 + 1);
     assert_eq!(last_error(&reply).code, "non_finite_logits");
     host.knobs.poison.store(u64::MAX, Ordering::SeqCst);
     assert_eq!(host.post(CHAT, &chat(json!({}))).status, 200, "the next request is served");
@@ -282,8 +285,8 @@ fn fault_in_a_stream() {
     assert_eq!(host.refused(CHAT, &chat(json!({}))).status, 503);
 
     // A whole answer that fails is an error and no answer.
-    let host = Setup::new(script(ids("one two three"))).start();
-    host.knobs.poison.store(u64::from(ids(" two")[0]), Ordering::SeqCst);
+    let host = Setup::new(script(vec![bad])).start();
+    host.knobs.poison.store(u64::from(bad), Ordering::SeqCst);
     let refused = host.refused(CHAT, &chat(json!({})));
     assert_eq!((refused.status, refused.code.as_str()), (500, "non_finite_logits"));
 }
