@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "which parts are used depends on the features built")]
 
-<<<<<<< HEAD
 mod decoder;
 #[cfg(feature = "gpu")]
 mod device;
@@ -11,11 +10,9 @@ pub use decoder::{Decoder, On};
 
 #[cfg(feature = "gpu")]
 pub use device::{SharedGpu, gpu};
-=======
 mod allocations;
 
 pub use allocations::allocations;
->>>>>>> sched
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
