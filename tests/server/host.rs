@@ -198,8 +198,10 @@ pub fn refused(status: u16, body: &Value) -> Refused {
     Refused { status, param: text("param"), code: text("code"), message: text("message") }
 }
 
+type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Collects the lines a server logs.
-pub fn log() -> (Arc<dyn Fn(&str) + Send + Sync>, Arc<Mutex<Vec<String>>>) {
+pub fn log() -> (Log, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = lines.clone();
     (Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_string())), lines)

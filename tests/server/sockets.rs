@@ -120,7 +120,7 @@ impl Served {
 
 /// Closes the socket, or only the sending half of it: a server cannot tell the two apart.
 fn leave(stream: TcpStream, turn: usize) -> Option<TcpStream> {
-    if turn % 2 == 0 {
+    if turn.is_multiple_of(2) {
         return None;
     }
     stream.shutdown(Shutdown::Write).unwrap();
