@@ -142,7 +142,18 @@ fn smollm2(model: &Path, golden: &Path, on: On) {
 pub fn probe() {
     let path = std::env::var("PROBE_MODEL").map(PathBuf::from).unwrap_or_else(|_| fable_path());
     let mut decoder = Decoder::open(&path, On::Gpu, 1024);
-    for (len, start) in [(1usize, 0u32), (16, 0), (1, 16), (1, 17), (64, 0), (1, 64), (256, 0), (256, 256), (1, 512), (1, 512)] {
+    for (len, start) in [
+        (1usize, 0u32),
+        (16, 0),
+        (1, 16),
+        (1, 17),
+        (64, 0),
+        (1, 64),
+        (256, 0),
+        (256, 256),
+        (1, 512),
+        (1, 512),
+    ] {
         let tokens = vec![5u32; len];
         for _ in 0..2 {
             let t = std::time::Instant::now();

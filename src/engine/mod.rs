@@ -5,8 +5,11 @@
 //! [`Engine`] owns scheduler and runner and lives on one thread (see `drive`).
 
 mod card;
+mod device_runner;
 mod drive;
+mod fable;
 mod handle;
+mod load;
 mod output;
 mod runner_api;
 mod sampling;
@@ -15,9 +18,12 @@ mod steps;
 mod table;
 
 pub use card::ModelCard;
+pub use device_runner::DeviceRunner;
 #[cfg(not(target_arch = "wasm32"))]
 pub use drive::{THREAD_NAME, spawn};
+pub use fable::fable;
 pub use handle::EngineHandle;
+pub use load::{LoadError, LoadOptions, Loaded, Sizes, load};
 pub use output::{
     Completion, CompletionToken, GenerateError, Generation, Output, SubmitError, Usage,
 };

@@ -1,6 +1,11 @@
 //! [`Batch`]: the rows of one step as the model takes them.
 
-use crate::kernels::sample::{Edit, SampleRow};
+use crate::kernels::sample;
+
+/// How one row is sampled, what changes its logits, and what comes back: the kernels' own words.
+pub type SampleRow = sample::SampleRow;
+pub type Edit = sample::Edit;
+pub type SampleResult = sample::SampleResult;
 
 /// One sequence's part of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

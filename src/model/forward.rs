@@ -1,11 +1,11 @@
 //! The forward pass: writes the whole recording of a step, from token ids to sampled ids.
 
-use super::load::{EDITS_PER_ROW, Layer, stride};
+use super::load::{Layer, stride};
 use super::{Batch, Model};
 use crate::kernels::attn::{Attn, AttnRow, AttnWork, ITEM_WORDS, MERGE_WORDS};
 use crate::kernels::block::{NormRms, RopeKv, RopeKvParams, act_glu};
 use crate::kernels::mul::{Embed, Matrix, Mul};
-use crate::kernels::sample::{OUT_WORDS, Sample, SampleResult};
+use crate::kernels::sample::{EDIT_WORDS, OUT_WORDS, Sample, SampleResult};
 use crate::record::{Binding, Recording};
 
 /// Words of the step's metadata where each list begins.
@@ -257,6 +257,6 @@ impl Model {
 
     /// Edits of logits one step can hold.
     pub fn edits_max(&self) -> u32 {
-        self.options.sequences_max * EDITS_PER_ROW
+        (self.scratch.edits.bytes / (u64::from(EDIT_WORDS) * 4)) as u32
     }
 }

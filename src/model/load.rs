@@ -185,7 +185,8 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> [(&'static st
     let row = |dim: u32| u64::from(stride(dim)) * 4;
     let partials = u64::from(PARTIALS_PER_HEAD * spec.heads);
     let logits = logit_rows * row(spec.vocab);
-    let edits = samples * u64::from(EDITS_PER_ROW * sample::EDIT_WORDS) * 4;
+    let edits = samples * u64::from(edits_per_row(spec, options) * sample::EDIT_WORDS) * 4;
+    let edits = edits.min(facts.binding_bytes_max / 256 * 256);
     [
         ("x", tokens * row(spec.hidden)),
         ("h", tokens * row(spec.hidden)),
@@ -206,8 +207,10 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> [(&'static st
     ]
 }
 
-/// Edits of logits one row may bring on average.
-pub(super) const EDITS_PER_ROW: u32 = 1024;
+/// Edits of logits one row may bring: every token it has seen, and the bias entries.
+fn edits_per_row(spec: &Spec, options: &Options) -> u32 {
+    options.context_max.min(spec.vocab) + 1024 + 64
+}
 
 struct Loader<'a> {
     weights: &'a Weights,

@@ -10,7 +10,7 @@ mod rope;
 mod self_check;
 mod spec;
 
-pub use batch::{Batch, BatchRow};
+pub use batch::{Batch, BatchRow, Edit, SampleResult, SampleRow};
 pub use error::ModelError;
 pub use load::{Budget, Model, Options, Progress};
 pub use rope::Scaling;
