@@ -142,9 +142,13 @@ impl Pipelines {
             binding: 0,
             resource: wgpu::BindingResource::Buffer(uniform),
         }];
+        let named = |e| match e {
+            DeviceError::Validation(m) => fault(&pipeline.name, &m),
+            other => other,
+        };
         for (place, binding) in (1..).zip(bindings) {
             let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: buffers.bindable(binding, &limits)?,
+                buffer: buffers.bindable(binding, &limits).map_err(named)?,
                 offset: binding.offset,
                 size: wgpu::BufferSize::new(binding.bytes),
             });
@@ -181,14 +185,17 @@ impl Pipelines {
     }
 }
 
+fn fault(name: &str, message: &str) -> DeviceError {
+    DeviceError::Validation(format!("`{name}`: {message}"))
+}
+
 fn not_built(id: VariantId) -> DeviceError {
     DeviceError::Validation(format!("variant {} has no pipeline", id.0))
 }
 
 /// Rules that a bind group must keep; the API's own messages do not name the kernel.
 fn check(pipeline: &Pipeline, bindings: &[Binding]) -> Result<(), DeviceError> {
-    let fault =
-        |message: String| Err(DeviceError::Validation(format!("`{}`: {message}", pipeline.name)));
+    let fault = |message: String| Err(fault(&pipeline.name, &message));
     let storage = &pipeline.reflection.storage;
     if storage.len() != bindings.len() {
         return fault(format!("{} bindings given, {} bound", bindings.len(), storage.len()));

@@ -6,7 +6,7 @@
 mod device;
 
 #[cfg(feature = "gpu")]
-pub use device::{SharedGpu, gpu};
+pub use device::{SharedGpu, gpu, options as gpu_options};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
