@@ -30,6 +30,7 @@ pub fn rows(rows: &mut Rows) {
         ("launches_are_timed", launches_are_timed),
         ("checked_shaders_agree", checked_shaders_agree),
         ("out_of_memory_is_an_error", out_of_memory_is_an_error),
+        ("zeros_are_not_a_result", zeros_are_not_a_result),
         ("lost_device_fails_every_call", lost_device_fails_every_call),
         ("lost_device_with_a_step_in_flight", lost_device_with_a_step_in_flight),
     ] {
@@ -102,7 +103,7 @@ fn choice_prefers_hardware() {
         facts("llvmpipe", DeviceKind::Software),
         facts("Radeon iGPU", DeviceKind::Integrated),
         facts("GeForce A", DeviceKind::Discrete),
-        facts("GeForce B", DeviceKind::Discrete),
+        facts("GeForce B 4090", DeviceKind::Discrete),
     ];
     let choice = |text: &str| pick(&text.parse().expect("any text"), &all);
     assert_eq!(pick(&Choice::Best, &all), Ok(2));
@@ -110,8 +111,9 @@ fn choice_prefers_hardware() {
     assert_eq!(pick(&Choice::Best, &all[..1]), Ok(0));
     assert_eq!(choice("0"), Ok(0));
     assert_eq!(choice("geforce b"), Ok(3));
+    assert_eq!(choice("4090"), Ok(3), "a number that is no index");
     assert_eq!(choice("e"), Ok(2), "the best of those that fit");
-    assert!(choice("4").expect_err("four").contains("no adapter 4; there are 0: llvmpipe"));
+    assert!(choice("4").expect_err("four").contains("called `4`; there are 0: llvmpipe"));
     assert!(choice("Arc").expect_err("Arc").contains("no adapter is called `Arc`"));
     assert!(pick(&Choice::Best, &[]).expect_err("none").contains("install a GPU driver"));
 }
@@ -435,6 +437,21 @@ fn out_of_memory_is_an_error(gpu: SharedGpu) {
     }
     let id = gpu.create_buffer("layer 3", 1024).expect("the next one works");
     gpu.free_buffer(id);
+}
+
+/// Commands that vanish leave zeros, or the results of an earlier step, in the staging buffer.
+fn zeros_are_not_a_result(gpu: SharedGpu) {
+    let mut gpu = gpu.lock();
+    let a = buffer_of(&mut gpu, &[6; 5000]);
+    let mut recording = Recording::default();
+    recording.download(whole(a, 20000));
+    for _ in 0..3 {
+        gpu.fail_next_submission();
+        let error = gpu.run(&recording).expect_err("nothing ran").to_string();
+        assert!(error.contains("its stamp did not come back"), "{error}");
+        assert_eq!(words_of(&gpu.run(&recording).expect("run")), [6; 5000]);
+    }
+    free(&mut gpu, &[a]);
 }
 
 fn is_lost<T>(result: Result<T, DeviceError>, call: &str) {
