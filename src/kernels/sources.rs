@@ -9,7 +9,29 @@ macro_rules! sources {
 
 /// (path below `shaders/` without its ending, text); imports lie in `lib/`.
 pub const SOURCES: &[(&str, &str)] = sources! {
+    "act_glu"
+    "attn_merge"
+    "attn_paged"
     "copy_words"
+    "embed"
+    "mul_mat"
+    "mul_vec"
+    "norm_rms"
+    "rope_kv"
+    "sample"
+    "sample_edit"
+    "sample_stats"
+    "lib/attn_fold"
+    "lib/mul_io"
+    "lib/nibbles"
+    "lib/quant_bf16"
+    "lib/quant_f16"
+    "lib/quant_f32"
+    "lib/quant_q4_0"
+    "lib/quant_q4_1"
+    "lib/quant_q5_0"
+    "lib/quant_q5_1"
+    "lib/quant_q8_0"
 };
 
 /// The text of `shaders/PATH.wgsl`.

@@ -38,6 +38,13 @@ pub struct Variant {
     pub needs: Vec<Need>,
 }
 
+impl Variant {
+    /// The constant `key`; 0 if the row has none.
+    pub fn constant(&self, key: &str) -> u32 {
+        self.consts.get(key).copied().unwrap_or(0)
+    }
+}
+
 /// A line of the table that cannot be read.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("variants.txt line {line}: {message}")]

@@ -1,0 +1,197 @@
+// Varlen paged attention: out[row] = softmax(scale * q[row] . K) V over keys 0 ..= position(row).
+// One work item = up to ROWS (token, head) rows that share one kv head and one sequence, and a
+// range of splits; decode rows and prefill chunks of any number of sequences are the same items.
+//
+// Keys are taken in tiles of 64 at absolute positions, tiles are gathered in splits of SPLIT keys,
+// splits are folded in ascending order: a row's bits do not depend on the other rows of an item,
+// on chunk borders, or on whether its splits ran in one item or in several (attn_merge).
+// A masked key adds exactly 0. Each thread keeps PER = ceil(ROWS / (256 / HD)) rows.
+//
+// q: [T][heads * HD] as vec4   k_cache, v_cache: [block][kv_head][block_size][HD] as vec4
+// meta: work items of 8 words at `items_at`:
+//   first token, tokens, position of the first token, word of its block table in meta,
+//   first split, end split, partial slot of the first row or 0xffffffff, unused
+// out: [T][heads * HD] as vec4   partial: [slot][HD + 4] f32 (o, m, l)
+#import attn_fold
+
+struct Params {
+    heads: u32,
+    kv_heads: u32,
+    block_size: u32,
+    items_at: u32,
+    q_stride: u32,     // values
+    group: u32,        // q heads per kv head
+    group_parts: u32,  // items per kv head when a group has more than ROWS heads
+    scale: f32,
+    items: u32,
+    grid_x: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> k_cache: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> v_cache: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> meta: array<u32>;
+@group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> partial: array<f32>;
+
+const TILE: u32 = 64u;
+const DIMS: u32 = HD / 4u;             // vec4s of a head
+const LANES: u32 = 64u / DIMS;         // rows in parallel in the value phase
+const NONE: u32 = 0xffffffffu;
+
+// Scores, then weights, of the tile: [row][key].
+var<workgroup> score: array<f32, ROWS * TILE>;
+var<workgroup> top: array<f32, 64>;
+
+// Where row r of the item lies in q and out, in vec4s.
+fn row_at(first: u32, head0: u32, heads: u32, r: u32) -> u32 {
+    return (first + r / heads) * (p.q_stride / 4u) + (head0 + r % heads) * DIMS;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    let t = local.x;
+    let item = wg.y * p.grid_x + wg.x;
+    if (item >= p.items) {
+        return;
+    }
+    let at = p.items_at + item * 8u;
+    let first = meta[at];
+    let position = meta[at + 2u];
+    let table = meta[at + 3u];
+    let slot = meta[at + 6u];
+    let kv = wg.z / p.group_parts;
+    let head_in_group = (wg.z % p.group_parts) * ROWS;
+    let heads = min(p.group - head_in_group, ROWS);
+    let head0 = kv * p.group + head_in_group;
+    let rows = meta[at + 1u] * heads;
+    let keys = position + meta[at + 1u];
+
+    let dim = t % DIMS;
+    let lane = t / DIMS;
+    var total_m: array<f32, PER>;
+    var total_l: array<f32, PER>;
+    var total_o: array<vec4<f32>, PER>;
+#for i in 0..PER
+    total_m[$i] = NEG;
+    total_l[$i] = 0.0;
+    total_o[$i] = vec4<f32>(0.0);
+#end
+    for (var split = meta[at + 4u]; split < meta[at + 5u]; split++) {
+        var m: array<f32, PER>;
+        var l: array<f32, PER>;
+        var o: array<vec4<f32>, PER>;
+#for i in 0..PER
+        m[$i] = NEG;
+        l[$i] = 0.0;
+        o[$i] = vec4<f32>(0.0);
+#end
+        let tile_end = min((split + 1u) * SPLIT, keys);
+        for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
+            let key = tile + t;
+            let key_read = min(key, keys - 1u);
+            let block = meta[table + key_read / p.block_size];
+            let k_at = ((block * p.kv_heads + kv) * p.block_size + key_read % p.block_size) * DIMS;
+            for (var r = 0u; r < rows; r += 4u) {
+#for i in 0..4
+                let q$i = row_at(first, head0, heads, min(r + $i, rows - 1u));
+                var s$i = 0.0;
+#end
+                for (var d = 0u; d < DIMS; d++) {
+                    let kd = k_cache[k_at + d];
+#for i in 0..4
+                    let qd$i = q[q$i + d];
+                    s$i = fma(qd$i.x, kd.x, s$i);
+                    s$i = fma(qd$i.y, kd.y, s$i);
+                    s$i = fma(qd$i.z, kd.z, s$i);
+                    s$i = fma(qd$i.w, kd.w, s$i);
+#end
+                }
+#for i in 0..4
+                let seen$i = key <= position + (r + $i) / heads;
+                score[(r + $i) * TILE + t] = select(NEG, s$i * p.scale, seen$i);
+#end
+            }
+            workgroupBarrier();
+            // The tile's maximum per row: max is exact, so the order does not matter.
+            let span = 64u / ROWS;
+            var high = NEG;
+            for (var i = 0u; i < TILE / span; i++) {
+                high = max(high, score[(t / span) * TILE + (t % span) * (TILE / span) + i]);
+            }
+            top[t] = high;
+            workgroupBarrier();
+            for (var r = 0u; r < rows; r++) {
+                var row_top = NEG;
+                for (var i = 0u; i < span; i++) {
+                    row_top = max(row_top, top[r * span + i]);
+                }
+                let s = score[r * TILE + t];
+                score[r * TILE + t] = select(exp(s - row_top), 0.0, s == NEG);
+            }
+            workgroupBarrier();
+            let count = min(TILE, keys - tile);
+#for i in 0..PER
+            let r$i = min(lane + $i * LANES, ROWS - 1u);
+            var top$i = NEG;
+            for (var i = 0u; i < span; i++) {
+                top$i = max(top$i, top[r$i * span + i]);
+            }
+            var tl$i = 0.0;
+            var to$i = vec4<f32>(0.0);
+#end
+            for (var j = 0u; j < count; j++) {
+                let k2 = tile + j;
+                let b2 = meta[table + k2 / p.block_size];
+                let vd = v_cache[((b2 * p.kv_heads + kv) * p.block_size + k2 % p.block_size) * DIMS + dim];
+#for i in 0..PER
+                let w$i = score[r$i * TILE + j];
+                tl$i += w$i;
+                to$i = fma(vec4<f32>(w$i), vd, to$i);
+#end
+            }
+#for i in 0..PER
+            {
+                let high = max(m[$i], top$i);
+                let a = fold_weight(m[$i], high);
+                let b = fold_weight(top$i, high);
+                l[$i] = fma(l[$i], a, tl$i * b);
+                o[$i] = fma(o[$i], vec4<f32>(a), to$i * b);
+                m[$i] = high;
+            }
+#end
+            workgroupBarrier();
+        }
+#for i in 0..PER
+        {
+            let high = max(total_m[$i], m[$i]);
+            let a = fold_weight(total_m[$i], high);
+            let b = fold_weight(m[$i], high);
+            total_l[$i] = fma(total_l[$i], a, l[$i] * b);
+            total_o[$i] = fma(total_o[$i], vec4<f32>(a), o[$i] * b);
+            total_m[$i] = high;
+        }
+#end
+    }
+#for i in 0..PER
+    {
+        let r = lane + $i * LANES;
+        if (lane < LANES && r < rows) {
+            if (slot == NONE) {
+                out[row_at(first, head0, heads, r) + dim] = total_o[$i] / total_l[$i];
+            } else {
+                let to = (slot + (r / heads) * p.heads + head0 + r % heads) * (HD + 4u);
+                partial[to + dim * 4u] = total_o[$i].x;
+                partial[to + dim * 4u + 1u] = total_o[$i].y;
+                partial[to + dim * 4u + 2u] = total_o[$i].z;
+                partial[to + dim * 4u + 3u] = total_o[$i].w;
+                if (dim == 0u) {
+                    partial[to + HD] = total_m[$i];
+                    partial[to + HD + 1u] = total_l[$i];
+                }
+            }
+        }
+    }
+#end
+}
