@@ -115,11 +115,11 @@ impl Gpu {
         self.health.check()
     }
 
-    /// Builds a pipeline from `text` and forgets it: what the compiler says to a shader.
-    pub fn try_shader(&mut self, name: &str, text: &str) -> Result<Reflection, DeviceError> {
+    /// Adds a shader from outside the variant table: an experiment, or one under test.
+    pub fn add_shader(&mut self, name: &str, text: &str) -> Result<VariantId, DeviceError> {
         self.health.check()?;
         let (pipelines, mut builder) = self.builder();
-        Ok(pipelines.build(name, text, text, &mut builder)?.reflection)
+        pipelines.add(name, text, &mut builder)
     }
 
     /// Fault hook: the next `create_buffer` fails as if memory had run out.

@@ -31,6 +31,8 @@ pub struct Pipelines {
     layouts: Vec<Layout>,
     layout_of: HashMap<Vec<Storage>, usize>,
     groups: usize,
+    /// Shaders added from outside the table; their ids count down from the last one.
+    added: u16,
 }
 
 /// What building a pipeline needs of the device.
@@ -67,8 +69,25 @@ impl Pipelines {
         Ok(())
     }
 
+    /// Builds a shader that is not in the table.
+    pub fn add(
+        &mut self,
+        name: &str,
+        text: &str,
+        builder: &mut Builder<'_>,
+    ) -> Result<VariantId, DeviceError> {
+        let pipeline = self.build(name, text, text, builder)?;
+        let id = VariantId(u16::MAX - self.added);
+        if variants::get(id).is_some() {
+            return Err(fault(name, "all variant ids are used up"));
+        }
+        self.added += 1;
+        self.built.insert(id, pipeline);
+        Ok(id)
+    }
+
     /// Builds `given`, whose interface is read from its twin `text` written for naga.
-    pub fn build(
+    fn build(
         &mut self,
         name: &str,
         text: &str,
