@@ -125,6 +125,10 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         f16: features.contains(wgpu::Features::SHADER_F16),
         matrix_units: false,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-        memory_bytes: memory::bytes(adapter),
+        // What software adapters report is a constant of the driver.
+        memory_bytes: match info.device_type {
+            wgpu::DeviceType::Cpu => None,
+            _ => memory::bytes(adapter),
+        },
     }
 }
