@@ -1,9 +1,9 @@
 // Joins the partials of rows whose splits ran in several work items of attn_paged: folds them in
 // ascending order and divides. One workgroup per (merge item, head).
 //
-// meta: merge items of 4 words at `merges_at`: token, first partial slot, splits, unused
+// step: merge items of 4 words at `merges_at`: token, first partial slot, splits, unused
 //   partial of split s and head h: slot first + s * heads + h
-// partial: [slot][HD + 4] f32 (o, m, l)   out: [T][heads * HD]
+// parts: [slot][HD + 4] f32 (o, m, l)   out: [T][heads * HD]
 #import attn_fold
 
 struct Params {
@@ -15,8 +15,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> partial: array<f32>;
-@group(0) @binding(2) var<storage, read> meta: array<u32>;
+@group(0) @binding(1) var<storage, read> parts: array<f32>;
+@group(0) @binding(2) var<storage, read> step: array<u32>;
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
 @compute @workgroup_size(WG)
@@ -31,16 +31,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         var m = NEG;
         var l = 0.0;
         var o = 0.0;
-        for (var s = 0u; s < meta[at + 2u]; s++) {
-            let from = (meta[at + 1u] + s * p.heads + head) * (HD + 4u);
-            let part_m = partial[from + HD];
+        for (var s = 0u; s < step[at + 2u]; s++) {
+            let base = (step[at + 1u] + s * p.heads + head) * (HD + 4u);
+            let part_m = parts[base + HD];
             let high = max(m, part_m);
             let a = fold_weight(m, high);
             let b = fold_weight(part_m, high);
-            l = fma(l, a, partial[from + HD + 1u] * b);
-            o = fma(o, a, partial[from + d] * b);
+            l = fma(l, a, parts[base + HD + 1u] * b);
+            o = fma(o, a, parts[base + d] * b);
             m = high;
         }
-        out[meta[at] * p.q_stride + head * HD + d] = o / l;
+        out[step[at] * p.q_stride + head * HD + d] = o / l;
     }
 }

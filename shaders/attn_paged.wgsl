@@ -8,10 +8,10 @@
 // A masked key adds exactly 0. Each thread keeps PER = ceil(ROWS / (256 / HD)) rows.
 //
 // q: [T][heads * HD] as vec4   k_cache, v_cache: [block][kv_head][block_size][HD] as vec4
-// meta: work items of 8 words at `items_at`:
-//   first token, tokens, position of the first token, word of its block table in meta,
+// step: work items of 8 words at `items_at`:
+//   first token, tokens, position of the first token, word of its block table in step,
 //   first split, end split, partial slot of the first row or 0xffffffff, unused
-// out: [T][heads * HD] as vec4   partial: [slot][HD + 4] f32 (o, m, l)
+// out: [T][heads * HD] as vec4   parts: [slot][HD + 4] f32 (o, m, l)
 #import attn_fold
 
 struct Params {
@@ -31,9 +31,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> k_cache: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> v_cache: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> meta: array<u32>;
+@group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
-@group(0) @binding(6) var<storage, read_write> partial: array<f32>;
+@group(0) @binding(6) var<storage, read_write> parts: array<f32>;
 
 const TILE: u32 = 64u;
 const DIMS: u32 = HD / 4u;             // vec4s of a head
@@ -57,16 +57,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         return;
     }
     let at = p.items_at + item * 8u;
-    let first = meta[at];
-    let position = meta[at + 2u];
-    let table = meta[at + 3u];
-    let slot = meta[at + 6u];
+    let first = step[at];
+    let position = step[at + 2u];
+    let table = step[at + 3u];
+    let slot = step[at + 6u];
     let kv = wg.z / p.group_parts;
     let head_in_group = (wg.z % p.group_parts) * ROWS;
     let heads = min(p.group - head_in_group, ROWS);
     let head0 = kv * p.group + head_in_group;
-    let rows = meta[at + 1u] * heads;
-    let keys = position + meta[at + 1u];
+    let rows = step[at + 1u] * heads;
+    let keys = position + step[at + 1u];
 
     let dim = t % DIMS;
     let lane = t / DIMS;
@@ -78,7 +78,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     total_l[$i] = 0.0;
     total_o[$i] = vec4<f32>(0.0);
 #end
-    for (var split = meta[at + 4u]; split < meta[at + 5u]; split++) {
+    for (var split = step[at + 4u]; split < step[at + 5u]; split++) {
         var m: array<f32, PER>;
         var l: array<f32, PER>;
         var o: array<vec4<f32>, PER>;
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
             let key = tile + t;
             let key_read = min(key, keys - 1u);
-            let block = meta[table + key_read / p.block_size];
+            let block = step[table + key_read / p.block_size];
             let k_at = ((block * p.kv_heads + kv) * p.block_size + key_read % p.block_size) * DIMS;
             for (var r = 0u; r < rows; r += 4u) {
 #for i in 0..4
@@ -143,7 +143,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #end
             for (var j = 0u; j < count; j++) {
                 let k2 = tile + j;
-                let b2 = meta[table + k2 / p.block_size];
+                let b2 = step[table + k2 / p.block_size];
                 let vd = v_cache[((b2 * p.kv_heads + kv) * p.block_size + k2 % p.block_size) * DIMS + dim];
 #for i in 0..PER
                 let w$i = score[r$i * TILE + j];
@@ -182,13 +182,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                 out[row_at(first, head0, heads, r) + dim] = total_o[$i] / total_l[$i];
             } else {
                 let to = (slot + (r / heads) * p.heads + head0 + r % heads) * (HD + 4u);
-                partial[to + dim * 4u] = total_o[$i].x;
-                partial[to + dim * 4u + 1u] = total_o[$i].y;
-                partial[to + dim * 4u + 2u] = total_o[$i].z;
-                partial[to + dim * 4u + 3u] = total_o[$i].w;
+                parts[to + dim * 4u] = total_o[$i].x;
+                parts[to + dim * 4u + 1u] = total_o[$i].y;
+                parts[to + dim * 4u + 2u] = total_o[$i].z;
+                parts[to + dim * 4u + 3u] = total_o[$i].w;
                 if (dim == 0u) {
-                    partial[to + HD] = total_m[$i];
-                    partial[to + HD + 1u] = total_l[$i];
+                    parts[to + HD] = total_m[$i];
+                    parts[to + HD + 1u] = total_l[$i];
                 }
             }
         }

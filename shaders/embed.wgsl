@@ -1,7 +1,7 @@
 // x[t][k] = scale * w[token[t]][k]: rows of the embedding matrix, decoded. A part of the matrix
 // holds tokens first .. first + rows; other tokens are left to the other parts.
 //
-// quants, scales: the streams of w   meta: token ids at `tokens_at`   x: [T][x_stride/4] vec4
+// quants, scales: the streams of w   step: token ids at `tokens_at`   x: [T][x_stride/4] vec4
 #import quant
 
 struct Params {
@@ -9,7 +9,7 @@ struct Params {
     first: u32,
     k_blocks: u32,
     tokens: u32,     // T
-    tokens_at: u32,  // word of meta
+    tokens_at: u32,  // word of step
     x_stride: u32,   // values
     scale: f32,
     grid_x: u32,     // workgroups along x, for folding
@@ -18,7 +18,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> quants: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read> meta: array<u32>;
+@group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> x: array<vec4<f32>>;
 
 // One thread decodes one vector of one token.
@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (t >= p.tokens) {
         return;
     }
-    let row = meta[p.tokens_at + t] - p.first;
+    let row = step[p.tokens_at + t] - p.first;
     if (row >= p.rows) {
         return;
     }

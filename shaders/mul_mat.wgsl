@@ -9,16 +9,16 @@
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
-    let m0 = group.y * TM;
-    let n0 = group.x * WG * TN + local.x;
+    let first_m = group.y * TM;
+    let first_n = group.x * WG * TN + local.x;
     let x_stride = p.x_stride / 4u;
     let last_row = p.rows - 1u;
     let last_token = p.tokens - 1u;
 #for j in 0..TN
-    let n$j = min(n0 + $j * WG, last_row);
+    let n$j = min(first_n + $j * WG, last_row);
 #end
 #for m in 0..TM
-    let x$m = min(m0 + $m, last_token) * x_stride;
+    let x$m = min(first_m + $m, last_token) * x_stride;
 #for j in 0..TN
     var total${m}_$j = 0.0;
 #end
@@ -62,7 +62,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
 #for m in 0..TM
 #for j in 0..TN
-    store(m0 + $m, n0 + $j * WG, total${m}_$j);
+    store(first_m + $m, first_n + $j * WG, total${m}_$j);
 #end
 #end
 }

@@ -12,12 +12,12 @@ var<workgroup> part: array<f32, LANES * SEGMENTS * TM>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let lane = local.x % LANES;
     let segment = local.x / LANES;
-    let m0 = group.y * TM;
+    let first_m = group.y * TM;
     let n = group.x * LANES + lane;
     let row = min(n, p.rows - 1u);
     let x_stride = p.x_stride / 4u;
 #for m in 0..TM
-    let x$m = min(m0 + $m, p.tokens - 1u) * x_stride;
+    let x$m = min(first_m + $m, p.tokens - 1u) * x_stride;
     var acc$m = 0.0;
 #end
     let kb_end = (segment + 1u) * p.k_blocks / SEGMENTS;
@@ -46,6 +46,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         for (var s = 0u; s < SEGMENTS; s++) {
             total += part[(m * SEGMENTS + s) * LANES + lane];
         }
-        store(m0 + m, n, total);
+        store(first_m + m, n, total);
     }
 }

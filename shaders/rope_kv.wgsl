@@ -3,7 +3,7 @@
 //   a' = a cos - b sin    b' = b cos + a sin,   (cos, sin) = table[position][i]
 //
 // q: [T][q_stride]   k, v: [T][kv_stride]   table: [positions][rotary/2] vec2
-// meta: positions at `positions_at`, cache slots (block * block_size + offset) at `slots_at`
+// step: positions at `positions_at`, cache slots (block * block_size + offset) at `slots_at`
 // k_cache, v_cache: [block][kv_head][block_size][head_dim]
 
 struct Params {
@@ -24,7 +24,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> k: array<f32>;
 @group(0) @binding(2) var<storage, read> v: array<f32>;
 @group(0) @binding(3) var<storage, read> table: array<vec2<f32>>;
-@group(0) @binding(4) var<storage, read> meta: array<u32>;
+@group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> q: array<f32>;
 @group(0) @binding(6) var<storage, read_write> k_cache: array<f32>;
 @group(0) @binding(7) var<storage, read_write> v_cache: array<f32>;
@@ -51,7 +51,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let b = select(pair * 2u + 1u, pair + turns, rotated);
     var turn = vec2<f32>(1.0, 0.0);
     if (rotated) {
-        turn = table[meta[p.positions_at + t] * turns + pair];
+        turn = table[step[p.positions_at + t] * turns + pair];
     }
     if (head < p.heads) {
         let at = t * p.q_stride + head * p.head_dim;
@@ -63,17 +63,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         return;
     }
     let kv = head - p.heads;
-    let from = t * p.kv_stride + kv * p.head_dim;
-    let slot = meta[p.slots_at + t];
+    let base = t * p.kv_stride + kv * p.head_dim;
+    let slot = step[p.slots_at + t];
     let block = slot / p.block_size;
     let row = (block * p.kv_heads + kv) * p.block_size + slot % p.block_size;
     let to = row * p.head_dim;
-    var out = vec2<f32>(k[from + a], k[from + b]);
+    var out = vec2<f32>(k[base + a], k[base + b]);
     if (rotated) {
         out = rotate(out.x, out.y, turn);
     }
     k_cache[to + a] = out.x;
     k_cache[to + b] = out.y;
-    v_cache[to + a] = v[from + a];
-    v_cache[to + b] = v[from + b];
+    v_cache[to + a] = v[base + a];
+    v_cache[to + b] = v[base + b];
 }

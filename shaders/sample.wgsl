@@ -33,12 +33,12 @@ struct Kept {
     number: u32,
 }
 
-fn kept_from(from: u32, t: u32, floor: u32) -> Kept {
+fn kept_from(base: u32, t: u32, cutoff: u32) -> Kept {
     var mass = 0.0;
     var number = 0u;
     for (var i = t; i < p.vocab; i += WG) {
-        let w = weights[from + i];
-        let keep = bitcast<u32>(w) >= floor;
+        let w = weights[base + i];
+        let keep = bitcast<u32>(w) >= cutoff;
         mass += select(0.0, w, keep);
         number += u32(keep);
     }
@@ -75,11 +75,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let row = p.row_base + local_row;
     let t = local.x;
-    let from = local_row * p.stride;
+    let base = local_row * p.stride;
     var high = -3.4e38;
     var id = 0u;
     for (var i = t; i < p.vocab; i += WG) {
-        let l = logits[from + i];
+        let l = logits[base + i];
         if (l > high) {
             high = l;
             id = i;
@@ -102,47 +102,47 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         return;
     }
     for (var i = t; i < p.vocab; i += WG) {
-        let l = logits[from + i];
-        weights[from + i] = select(exp((l - high) / temperature), 1.0, l == high);
+        let l = logits[base + i];
+        weights[base + i] = select(exp((l - high) / temperature), 1.0, l == high);
     }
     storageBarrier();
 
     // The cut: keep bits > floor, and the first `ties` tokens whose bits equal it.
-    var floor = 1u;
+    var cutoff = 1u;
     var ties = 0xffffffffu;
     let top_k = rows[row * 16u + 1u];
     if (top_k > 0u && top_k < p.vocab) {
         var cut = 0u;
         for (var bit = 0x20000000u; bit > 0u; bit = bit >> 1u) {
-            let enough = kept_from(from, t, cut | bit).number >= top_k;
+            let enough = kept_from(base, t, cut | bit).number >= top_k;
             cut |= select(0u, bit, enough);
         }
-        floor = max(cut, 1u);
-        ties = top_k - kept_from(from, t, floor + 1u).number;
+        cutoff = max(cut, 1u);
+        ties = top_k - kept_from(base, t, cutoff + 1u).number;
     }
     let top_p = bitcast<f32>(rows[row * 16u + 2u]);
     if (top_p < 1.0) {
-        let above = kept_from(from, t, floor + 1u);
-        let level = kept_from(from, t, floor);
+        let above = kept_from(base, t, cutoff + 1u);
+        let level = kept_from(base, t, cutoff);
         let tied = min(ties, level.number - above.number);
-        let goal = max(top_p, 1e-9) * fma(f32(tied), bitcast<f32>(floor), above.mass);
+        let goal = max(top_p, 1e-9) * fma(f32(tied), bitcast<f32>(cutoff), above.mass);
         // The highest floor whose kept mass still reaches the goal.
         var cut = 0u;
         for (var bit = 0x20000000u; bit > 0u; bit = bit >> 1u) {
-            let reached = kept_from(from, t, cut | bit).mass >= goal;
-            cut |= select(0u, bit, reached || (cut | bit) <= floor);
+            let reached = kept_from(base, t, cut | bit).mass >= goal;
+            cut |= select(0u, bit, reached || (cut | bit) <= cutoff);
         }
-        if (cut > floor) {
-            floor = cut;
+        if (cut > cutoff) {
+            cutoff = cut;
             ties = 0xffffffffu;
         }
-        let heavier = kept_from(from, t, floor + 1u);
-        let need = max(ceil((goal - heavier.mass) / bitcast<f32>(floor)), 1.0);
+        let heavier = kept_from(base, t, cutoff + 1u);
+        let need = max(ceil((goal - heavier.mass) / bitcast<f32>(cutoff)), 1.0);
         ties = min(ties, u32(min(need, 4e9)));
     }
     let min_p = bitcast<f32>(rows[row * 16u + 3u]);
-    if (bitcast<u32>(min_p) > floor) {
-        floor = bitcast<u32>(min_p);
+    if (bitcast<u32>(min_p) > cutoff) {
+        cutoff = bitcast<u32>(min_p);
         ties = 0xffffffffu;
     }
 
@@ -152,7 +152,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let end = min(begin + chunk, p.vocab);
     var equal = 0u;
     for (var i = begin; i < end; i++) {
-        equal += u32(bitcast<u32>(weights[from + i]) == floor);
+        equal += u32(bitcast<u32>(weights[base + i]) == cutoff);
     }
     workgroupBarrier();
     count[t] = equal;
@@ -166,9 +166,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     var mass = 0.0;
     var number = 0u;
     for (var i = begin; i < end; i++) {
-        let w = weights[from + i];
-        let same = bitcast<u32>(w) == floor;
-        let keep = bitcast<u32>(w) > floor || (same && rank < ties);
+        let w = weights[base + i];
+        let same = bitcast<u32>(w) == cutoff;
+        let keep = bitcast<u32>(w) > cutoff || (same && rank < ties);
         rank += u32(same);
         mass += select(0.0, w, keep);
         number += u32(keep);
@@ -197,9 +197,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         rank = ties_before;
         var sum = before;
         for (var i = begin; i < end; i++) {
-            let w = weights[from + i];
-            let same = bitcast<u32>(w) == floor;
-            let keep = bitcast<u32>(w) > floor || (same && rank < ties);
+            let w = weights[base + i];
+            let same = bitcast<u32>(w) == cutoff;
+            let keep = bitcast<u32>(w) > cutoff || (same && rank < ties);
             rank += u32(same);
             if (keep && (sum <= goal)) {
                 token = i;

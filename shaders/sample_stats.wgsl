@@ -33,11 +33,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let row = p.row_base + local_row;
     let t = local.x;
-    let from = local_row * p.stride;
+    let base = local_row * p.stride;
     var broken = 0u;
     var high = -3.4e38;
     for (var i = t; i < p.vocab; i += WG) {
-        let l = logits[from + i];
+        let l = logits[base + i];
         broken |= u32((bitcast<u32>(l) & 0x7f800000u) == 0x7f800000u);
         high = max(high, l);
     }
@@ -54,7 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (top > 0u) {
         var sum = 0.0;
         for (var i = t; i < p.vocab; i += WG) {
-            sum += exp(logits[from + i] - high);
+            sum += exp(logits[base + i] - high);
         }
         best[t] = sum;
     }
@@ -75,7 +75,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         var l = -3.4e38;
         var id = 0xffffffffu;
         for (var i = t; i < p.vocab; i += WG) {
-            let v = logits[from + i];
+            let v = logits[base + i];
             if ((n == 0u || after(v, i, last, last_id)) && (id == 0xffffffffu || v > l)) {
                 l = v;
                 id = i;

@@ -242,14 +242,14 @@ impl Model {
 
     /// The results of the sampled rows of `batch`, from the bytes that came back.
     pub fn results(&self, batch: &Batch, bytes: &[u8]) -> Vec<SampleResult> {
-        let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
+        let words: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(bytes);
         let rows = words.chunks_exact(OUT_WORDS as usize).zip(&batch.samples);
         rows.map(|(words, sample)| SampleResult::from_words(words, sample.1.top)).collect()
     }
 
     /// The logits that came back with `batch`, one vector per sampled row.
     pub fn logits(&self, batch: &Batch, bytes: &[u8]) -> Vec<Vec<f32>> {
-        let floats: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+        let floats: Vec<f32> = bytemuck::allocation::pod_collect_to_vec(bytes);
         let skip = batch.samples.len() * OUT_WORDS as usize;
         let rows = floats[skip..].chunks_exact(stride(self.spec.vocab) as usize);
         rows.map(|row| row[..self.spec.vocab as usize].to_vec()).collect()

@@ -34,7 +34,7 @@ impl Tensor {
         if rows == all {
             return Some((self.offset, self.bytes));
         }
-        if self.bytes % all != 0 {
+        if !self.bytes.is_multiple_of(all) {
             return None;
         }
         let row = self.bytes / all;

@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "which parts are used depends on the features built")]
 
+mod decoder;
 #[cfg(feature = "gpu")]
 mod device;
+
+pub use decoder::{Decoder, On};
 
 #[cfg(feature = "gpu")]
 pub use device::{SharedGpu, gpu, options as gpu_options};

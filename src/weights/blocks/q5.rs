@@ -1,7 +1,8 @@
 //! Five bits a value, 32 values a block: a 32-bit word whose bit i is value i's fifth bit, then
 //! 16 bytes of nibbles in the order of four-bit blocks.
 //!
-//! Q5_0: f16 d, word, nibbles; value = d·(q − 16). Q5_1: f16 d, f16 m, word, nibbles; value = d·q + m.
+//! Q5_0: f16 d, word, nibbles; value = d·(q − 16).
+//! Q5_1: f16 d, f16 m, word, nibbles; value = d·q + m.
 
 use super::{Codec, half_at, inverse, largest, range, scale_to_half, to_half};
 

@@ -57,20 +57,16 @@ fn read_magic(cursor: &mut Cursor) -> Result<(), WeightsError> {
         let found = magic.escape_ascii();
         return Err(cursor.error("magic", format!("found `{found}`, a GGUF file has `GGUF`")));
     }
-    match cursor.u32("version")? {
-        2 | 3 => Ok(()),
-        version if version.swap_bytes() <= 0xFF && version != 0 => Err(cursor.error(
-            "version",
-            format!(
-                "version {} in big-endian order is not supported; convert the file to little-endian",
-                version.swap_bytes()
-            ),
-        )),
-        version => Err(cursor.error(
-            "version",
-            format!("version {version} is not supported; versions 2 and 3 are"),
-        )),
-    }
+    let version = cursor.u32("version")?;
+    let swapped = version.swap_bytes();
+    let problem = match version {
+        2 | 3 => return Ok(()),
+        1.. if swapped <= 0xFF => {
+            format!("version {swapped} in big-endian order is not supported; convert the file")
+        }
+        _ => format!("version {version} is not supported; versions 2 and 3 are"),
+    };
+    Err(cursor.error("version", problem))
 }
 
 /// All metadata, and the alignment it asks for.
@@ -145,7 +141,7 @@ fn read_tensor(cursor: &mut Cursor, n: u64) -> Result<Tensor, WeightsError> {
     let format = types::format_of(id).map_err(|problem| cursor.error("type", problem))?;
     // GGUF counts the innermost axis first.
     let columns = shape.first().copied().unwrap_or(1);
-    if columns % format.block_len() as u64 != 0 {
+    if !columns.is_multiple_of(format.block_len() as u64) {
         let problem = format!(
             "a row has {columns} values, which is no multiple of {format}'s block of {}",
             format.block_len()
@@ -171,7 +167,7 @@ fn place_tensors(
     let (file, len) = (source.name(), source.len());
     for tensor in table.iter_mut() {
         let error = |problem| WeightsError::tensor(file, &tensor.name, "offset", problem);
-        if tensor.offset % alignment != 0 {
+        if !tensor.offset.is_multiple_of(alignment) {
             return Err(error(format!(
                 "{} is no multiple of the alignment {alignment}",
                 tensor.offset

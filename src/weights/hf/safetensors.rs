@@ -11,9 +11,9 @@ use super::super::{Source, Tensor, WeightsError};
 use crate::base::Format;
 use safetensors::Dtype;
 use serde::de::value::{Error as DtypeError, StrDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, de::IntoDeserializer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The header's length, which stands before it.
 const PREFIX: u64 = 8;
@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for &mut Header {
                 return Err(A::Error::custom(format!("`{}` is given twice", shown(&name))));
             }
             if name == METADATA_KEY {
-                map.next_value::<IgnoredAny>()?;
+                map.next_value::<Option<BTreeMap<String, String>>>()?;
                 continue;
             }
             self.current = Some(name.clone());
