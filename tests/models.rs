@@ -138,30 +138,3 @@ fn smollm2(model: &Path, golden: &Path, on: On) {
         assert_eq!(got, expected, "{}", case["prompt"]);
     }
 }
-
-pub fn probe() {
-    let path = std::env::var("PROBE_MODEL").map(PathBuf::from).unwrap_or_else(|_| fable_path());
-    let mut decoder = Decoder::open(&path, On::Gpu, 1024);
-    for (len, start) in [
-        (1usize, 0u32),
-        (16, 0),
-        (1, 16),
-        (1, 17),
-        (64, 0),
-        (1, 64),
-        (256, 0),
-        (256, 256),
-        (1, 512),
-        (1, 512),
-    ] {
-        let tokens = vec![5u32; len];
-        for _ in 0..2 {
-            let t = std::time::Instant::now();
-            decoder.batch.clear();
-            let first = decoder.batch.push_row(&tokens, start, &table(64));
-            decoder.batch.samples.push((first + len as u32 - 1, Default::default()));
-            decoder.run();
-            eprintln!("len {len} start {start}: {:?}", t.elapsed());
-        }
-    }
-}

@@ -3,7 +3,9 @@
 
 use crate::support::{Rows, root};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, StorageAccess};
 use std::collections::{BTreeMap, BTreeSet};
+use tilewright::kernels;
 use tilewright::kernels::assemble::{Target, assemble, assemble_from};
 use tilewright::kernels::sources::SOURCES;
 use tilewright::kernels::variants::{self, Need, Table, Variant};
@@ -18,6 +20,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("shaders::assembly_names_file_and_line", assembly_names_file_and_line);
     rows.add("shaders::assembly_enables_per_target", assembly_enables_per_target);
     rows.add("shaders::writers", writers);
+    rows.add("shaders::bindings_match_kernels", bindings_match_kernels);
     rows.add("shaders::validation_sees_faults", validation_sees_faults);
 }
 
@@ -164,7 +167,9 @@ fn assembly_enables_per_target() {
 
 fn validate(text: &str) -> Result<(naga::Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
-    let uses = Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16;
+    let uses = Capabilities::SUBGROUP
+        | Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     let mut validator = Validator::new(ValidationFlags::all(), uses);
     validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE);
     validator.subgroup_operations(naga::valid::SubgroupOperationSet::all());
@@ -204,6 +209,29 @@ fn writers() {
             Ok(())
         })();
         faults.extend(result.err().map(|e| format!("{}: {e}", variant.name)));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// What a shader binds and writes is what the host side says of it.
+fn bindings_match_kernels() {
+    let mut faults = Vec::new();
+    for (_, variant) in variants::table().iter() {
+        let text = assemble(variant, Target::Naga).unwrap_or_else(|e| panic!("{e}"));
+        let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{e}"));
+        let mut found = BTreeMap::new();
+        for (_, variable) in module.global_variables.iter() {
+            if let (Some(place), AddressSpace::Storage { access }) =
+                (&variable.binding, variable.space)
+            {
+                found.insert(place.binding as usize, access.contains(StorageAccess::STORE));
+            }
+        }
+        let kernel = kernels::kernel(&variant.shader);
+        let expected = kernel.map(|k| (0..k.bindings).map(|b| (b + 1, k.writes.contains(&b))));
+        if expected.map(BTreeMap::from_iter) != Some(found.clone()) {
+            faults.push(format!("{}: shader binds {found:?}, host {kernel:?}", variant.name));
+        }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

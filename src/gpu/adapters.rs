@@ -1,5 +1,6 @@
 //! Which adapters there are, which one is taken, and what it can do as [`Facts`].
 
+use super::memory;
 use crate::record::{DeviceError, DeviceKind, Facts};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
@@ -52,7 +53,8 @@ pub fn pick(choice: &Choice, all: &[Facts]) -> Result<usize, String> {
     match choice {
         Choice::Best => Ok((0..all.len()).min_by_key(|i| all[*i].kind).unwrap_or(0)),
         Choice::Index(index) if *index < all.len() => Ok(*index),
-        Choice::Index(index) => Err(format!("there is no adapter {index}; there are {}", names())),
+        // Numbers occur in names too: `4090`.
+        Choice::Index(index) => pick(&Choice::Name(index.to_string()), all),
         Choice::Name(name) => {
             let wanted = name.to_lowercase();
             let fits = |f: &&Facts| f.name.to_lowercase().contains(&wanted);
@@ -123,6 +125,10 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         f16: features.contains(wgpu::Features::SHADER_F16),
         matrix_units: false,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-        memory_bytes: None,
+        // What software adapters report is a constant of the driver.
+        memory_bytes: match info.device_type {
+            wgpu::DeviceType::Cpu => None,
+            _ => memory::bytes(adapter),
+        },
     }
 }

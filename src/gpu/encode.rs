@@ -205,7 +205,9 @@ impl Gpu {
         if !parcel.variants.is_empty() {
             self.timers.resolve(&mut encoder, parcel.launches, staging, parcel.times_at());
         }
-        Ok(self.queue.submit([encoder.finish()]))
+        let commands = Some(encoder.finish()).filter(|_| !self.fail_next_submission);
+        self.fail_next_submission = false;
+        Ok(self.queue.submit(commands))
     }
 
     fn params_buffer(&self) -> Result<&wgpu::Buffer, DeviceError> {

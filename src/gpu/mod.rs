@@ -9,6 +9,7 @@ mod adapters;
 mod buffers;
 mod encode;
 mod health;
+mod memory;
 mod pipelines;
 mod readback;
 mod reflect;
@@ -64,6 +65,7 @@ pub struct Gpu {
     params: Params,
     ring: Ring,
     timers: Timers,
+    fail_next_submission: bool,
     unflushed: u64,
     flushed: Option<wgpu::SubmissionIndex>,
 }
@@ -98,6 +100,7 @@ impl Gpu {
             open: Vec::new(),
             buffers: Buffers::default(),
             pipelines: Pipelines::default(),
+            fail_next_submission: false,
             unflushed: 0,
             flushed: None,
         })
@@ -112,16 +115,21 @@ impl Gpu {
         self.health.check()
     }
 
-    /// Builds a pipeline from `text` and forgets it: what the compiler says to a shader.
-    pub fn try_shader(&mut self, name: &str, text: &str) -> Result<Reflection, DeviceError> {
+    /// Adds a shader from outside the variant table: an experiment, or one under test.
+    pub fn add_shader(&mut self, name: &str, text: &str) -> Result<VariantId, DeviceError> {
         self.health.check()?;
         let (pipelines, mut builder) = self.builder();
-        Ok(pipelines.build(name, text, text, &mut builder)?.reflection)
+        pipelines.add(name, text, &mut builder)
     }
 
     /// Fault hook: the next `create_buffer` fails as if memory had run out.
     pub fn fail_next_allocation(&mut self) {
         self.buffers.fail_next();
+    }
+
+    /// Fault hook: the next step's commands are dropped without an error, as some drivers do.
+    pub fn fail_next_submission(&mut self) {
+        self.fail_next_submission = true;
     }
 
     /// Fault hook: loses the device, with steps in flight or not.

@@ -31,6 +31,8 @@ pub struct Pipelines {
     layouts: Vec<Layout>,
     layout_of: HashMap<Vec<Storage>, usize>,
     groups: usize,
+    /// Shaders added from outside the table; their ids count down from the last one.
+    added: u16,
 }
 
 /// What building a pipeline needs of the device.
@@ -67,8 +69,25 @@ impl Pipelines {
         Ok(())
     }
 
+    /// Builds a shader that is not in the table.
+    pub fn add(
+        &mut self,
+        name: &str,
+        text: &str,
+        builder: &mut Builder<'_>,
+    ) -> Result<VariantId, DeviceError> {
+        let pipeline = self.build(name, text, text, builder)?;
+        let id = VariantId(u16::MAX - self.added);
+        if variants::get(id).is_some() {
+            return Err(fault(name, "all variant ids are used up"));
+        }
+        self.added += 1;
+        self.built.insert(id, pipeline);
+        Ok(id)
+    }
+
     /// Builds `given`, whose interface is read from its twin `text` written for naga.
-    pub fn build(
+    fn build(
         &mut self,
         name: &str,
         text: &str,
@@ -142,9 +161,13 @@ impl Pipelines {
             binding: 0,
             resource: wgpu::BindingResource::Buffer(uniform),
         }];
+        let named = |e| match e {
+            DeviceError::Validation(m) => fault(&pipeline.name, &m),
+            other => other,
+        };
         for (place, binding) in (1..).zip(bindings) {
             let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: buffers.bindable(binding, &limits)?,
+                buffer: buffers.bindable(binding, &limits).map_err(named)?,
                 offset: binding.offset,
                 size: wgpu::BufferSize::new(binding.bytes),
             });
@@ -181,14 +204,17 @@ impl Pipelines {
     }
 }
 
+fn fault(name: &str, message: &str) -> DeviceError {
+    DeviceError::Validation(format!("`{name}`: {message}"))
+}
+
 fn not_built(id: VariantId) -> DeviceError {
     DeviceError::Validation(format!("variant {} has no pipeline", id.0))
 }
 
 /// Rules that a bind group must keep; the API's own messages do not name the kernel.
 fn check(pipeline: &Pipeline, bindings: &[Binding]) -> Result<(), DeviceError> {
-    let fault =
-        |message: String| Err(DeviceError::Validation(format!("`{}`: {message}", pipeline.name)));
+    let fault = |message: String| Err(fault(&pipeline.name, &message));
     let storage = &pipeline.reflection.storage;
     if storage.len() != bindings.len() {
         return fault(format!("{} bindings given, {} bound", bindings.len(), storage.len()));

@@ -12,7 +12,6 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "act_glu"
     "attn_merge"
     "attn_paged"
-    "copy_words"
     "embed"
     "mul_mat"
     "mul_vec"

@@ -31,8 +31,7 @@ impl On {
             On::Cpu => Box::new(tilewright::cpu::CpuDevice::default()),
             #[cfg(feature = "gpu")]
             On::Gpu => {
-                let options = tilewright::gpu::Options::default();
-                let gpu = pollster::block_on(tilewright::gpu::Gpu::open(&options));
+                let gpu = pollster::block_on(tilewright::gpu::Gpu::open(&super::gpu_options()));
                 Box::new(gpu.expect("the adapter that was there before"))
             }
             #[cfg(not(feature = "gpu"))]

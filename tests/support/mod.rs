@@ -2,17 +2,15 @@
 
 #![allow(dead_code, reason = "which parts are used depends on the features built")]
 
+mod allocations;
 mod decoder;
 #[cfg(feature = "gpu")]
 mod device;
 
-pub use decoder::{Decoder, On};
-
-#[cfg(feature = "gpu")]
-pub use device::{SharedGpu, gpu};
-mod allocations;
-
 pub use allocations::allocations;
+pub use decoder::{Decoder, On};
+#[cfg(feature = "gpu")]
+pub use device::{SharedGpu, gpu, options as gpu_options};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
