@@ -138,7 +138,8 @@ impl CpuDevice {
 }
 
 fn range(words: &[u32], offset: u64, bytes: u64) -> Result<&[u32], DeviceError> {
-    let end = offset.checked_add(bytes).filter(|_| offset % 4 == 0 && bytes % 4 == 0);
+    let end =
+        offset.checked_add(bytes).filter(|_| offset.is_multiple_of(4) && bytes.is_multiple_of(4));
     end.and_then(|end| words.get(offset as usize / 4..end as usize / 4)).ok_or_else(|| {
         let have = words.len() * 4;
         DeviceError::Validation(format!("bytes {offset}..+{bytes} of a buffer of {have} bytes"))

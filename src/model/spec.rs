@@ -87,7 +87,7 @@ impl Spec {
         let fail = |key: &str, problem: String| {
             Err(ModelError::Config { file: file.into(), key: key.into(), problem })
         };
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             let (q, kv) = (self.heads, self.kv_heads);
             return fail("head_count", format!("{q} heads are no multiple of {kv} kv heads"));
         }
@@ -95,11 +95,11 @@ impl Spec {
             let known = HEAD_DIMS.map(|d| d.to_string()).join(", ");
             return fail("head_dim", format!("{} is not one of {known}", self.head_dim));
         }
-        if self.rope.rotary % 2 != 0 || self.rope.rotary > self.head_dim {
+        if !self.rope.rotary.is_multiple_of(2) || self.rope.rotary > self.head_dim {
             let (rotary, head) = (self.rope.rotary, self.head_dim);
             return fail("rope dimensions", format!("{rotary} of a head of {head}"));
         }
-        if self.hidden % 4 != 0 {
+        if !self.hidden.is_multiple_of(4) {
             return fail("hidden_size", format!("{} is no multiple of 4", self.hidden));
         }
         Ok(())
