@@ -61,9 +61,10 @@ fn get(id: VariantId) -> &'static Variant {
     variants::get(id).expect("an id of this table")
 }
 
-/// Ending of the variants for software devices with subgroups (see variants.txt), or nothing.
+/// Ending of the variants for software devices with subgroups and 64-bit integers (see
+/// variants.txt), or nothing.
 fn width_suffix(facts: &Facts) -> &'static str {
-    if facts.software() && facts.lanes >= 8 { ".sub" } else { "" }
+    if facts.software() && facts.lanes >= 8 && facts.int64 { ".sub" } else { "" }
 }
 
 /// `workgroups` as a 2-D grid within the device's bound per dimension; kernels recompute the

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 pub enum Need {
     Subgroups,
     F16,
+    Int64,
 }
 
 impl Need {
@@ -17,11 +18,12 @@ impl Need {
         match self {
             Need::Subgroups => "subgroups",
             Need::F16 => "f16",
+            Need::Int64 => "int64",
         }
     }
 
     fn parse(text: &str) -> Option<Need> {
-        [Need::Subgroups, Need::F16].into_iter().find(|n| n.name() == text)
+        [Need::Subgroups, Need::F16, Need::Int64].into_iter().find(|n| n.name() == text)
     }
 }
 
