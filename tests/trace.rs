@@ -20,6 +20,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("trace::file_sink_counts_what_it_drops", file_sink_counts_what_it_drops);
     rows.add("trace::file_sink_reports_a_full_disk", file_sink_reports_a_full_disk);
     rows.add("trace::fold_survives_losses_and_lies", fold_survives_losses_and_lies);
+    rows.add("trace::events_are_small", || assert!(size_of::<Event>() <= 64));
     rows.add("trace::picture_shows_fill_and_owner", picture_shows_fill_and_owner);
 }
 

@@ -226,9 +226,9 @@ fn shares(weights: [u32; 3], since: [u32; 3], steps: u32) -> [u64; 3] {
         run.sched.set_weight(tenant, weight);
     }
     for step in 0..steps {
-        for tenant in 0..3 {
+        for (tenant, &since) in since.iter().enumerate() {
             let backlog = tenants.values().filter(|&&t| t == tenant).count();
-            for _ in backlog..if step >= since[tenant] { 12 } else { 0 } {
+            for _ in backlog..if step >= since { 12 } else { 0 } {
                 let id = run.submit(10, 20, |n| n.tenant = tenant as u32).expect("room");
                 tenants.insert(id, tenant);
             }
