@@ -1,5 +1,5 @@
-//! How long outputs get: counts of past lengths in buckets an eighth apart at most, halved now and
-//! then so that old habits fade. Integers only, so that a replay predicts the same.
+//! How long outputs get: counts of past lengths in buckets a quarter of an octave wide, halved now
+//! and then so that old habits fade. Integers only, so that a replay predicts the same.
 
 /// Lengths below 8 have their own bucket; above, four to an octave.
 const BUCKETS: usize = 8 + 29 * 4;

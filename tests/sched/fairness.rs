@@ -5,7 +5,7 @@ use super::steps::limits;
 use super::world::Dice;
 use crate::support::Rows;
 use std::collections::BTreeMap;
-use tilewright::base::{CLASS_MAX, FairUnit, Limits, Order, Policies, Prefill, SequenceId};
+use tilewright::base::{CLASS_MAX, FairUnit, Limits, Order, Policies, Prefill, SequenceId, Victim};
 use tilewright::trace::Event;
 
 pub fn rows(rows: &mut Rows) {
@@ -27,6 +27,7 @@ pub fn rows(rows: &mut Rows) {
             assert!(wait < bound, "{order}: {wait} tokens were processed meanwhile");
         });
     }
+    rows.add("sched::preemptions_are_bounded_in_any_order", preemptions_are_bounded_in_any_order);
     rows.add("sched::fair_tenants_stay_within_the_bound", fair_tenants_stay_within_the_bound);
     rows.add("sched::fair_weights_and_idle_tenants", fair_weights_and_idle_tenants);
     rows.add("sched::fair_by_time_counts_device_time", fair_by_time_counts_device_time);
@@ -159,6 +160,44 @@ fn besieged(limits: Limits, policies: Policies, steps: u32, dice: &mut Dice, see
         }
     }
     worst.max(waiting.values().map(|arrived| processed - arrived).max().unwrap_or(0))
+}
+
+/// The queue's order lets juniors in before seniors that were preempted; when those return and
+/// grow, nobody is preempted a fourth time.
+fn preemptions_are_bounded_in_any_order() {
+    let mut preempted = 0;
+    for seed in 0..300 {
+        let mut dice = Dice::new(seed);
+        let order = [Order::Shortest, Order::Priority, Order::Fair { unit: FairUnit::Tokens }];
+        let policies = Policies {
+            order: order[seed as usize % 3],
+            victim: [Victim::LeastLost, Victim::MostBlocks, Victim::Youngest]
+                [dice.below(3) as usize],
+            aging: None,
+            ..Policies::default()
+        };
+        let small = Limits { watermark_permille: 0, block_size: 4, ..limits(32, 256, 8) };
+        let mut run = Run::new(small, policies);
+        let mut events = Vec::new();
+        for _ in 0..400 {
+            let (prompt, new) = (dice.between(1, 20), dice.between(1, 100));
+            let (class, tenant) = (dice.below(8) as u8, dice.below(3));
+            let predicted = Some(dice.between(1, 100));
+            run.submit(prompt, new, |n| {
+                (n.class, n.tenant, n.predicted) = (class, tenant, predicted);
+            });
+            (0..3).for_each(|_| {
+                run.step(&mut events);
+                for event in &events {
+                    if let Event::SequencePreempted { victim, times, .. } = event {
+                        preempted += 1;
+                        assert!(*times <= 3, "seed {seed}: {victim}, {times} times");
+                    }
+                }
+            });
+        }
+    }
+    assert!(preempted > 10_000, "{preempted} preemptions");
 }
 
 /// Two tenants that always have something waiting: their service differs by at most

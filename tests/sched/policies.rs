@@ -17,6 +17,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sched::prefill_policies_differ_in_stalls", prefill_policies_differ_in_stalls);
     rows.add("sched::admission_by_foreseen_memory", admission_by_foreseen_memory);
     rows.add("sched::quantile_admission_learns", quantile_admission_learns);
+    rows.add("sched::predicted_lengths_are_medians", predicted_lengths_are_medians);
     rows.add("sched::victims_by_policy", victims_by_policy);
     rows.add("sched::bypass_is_bounded", bypass_is_bounded);
     rows.add("sched::step_budget_starves_nobody", step_budget_starves_nobody);
@@ -222,16 +223,33 @@ fn quantile_admission_learns() {
     };
     let (first, second) = (burst(&mut run), burst(&mut run));
     assert!(second >= 2 * first, "{first} at once, then {second}");
-    let predicted = events_predict(&mut run);
-    assert!((10..=11).contains(&predicted), "{predicted}");
+    assert!((10..=11).contains(&predicted(&mut run)));
 }
 
-fn events_predict(run: &mut Run) -> u32 {
+/// What a new request is expected to make.
+fn predicted(run: &mut Run) -> u32 {
     run.events.clear();
     run.submit(20, 400, |_| {}).expect("fits");
     match run.events.last() {
         Some(Event::RequestArrived { predicted, .. }) => *predicted,
         other => panic!("{other:?}"),
+    }
+}
+
+/// Lengths are told apart to a quarter at least; half of the outputs decide; 15 are too few.
+fn predicted_lengths_are_medians() {
+    for (short, long) in [(1, 300), (7, 300), (10, 300), (100, 390)] {
+        for (shorts, longs, right) in [(8, 8, short), (7, 9, long), (7, 8, 400)] {
+            let mut run = Run::new(limits(4096, 4096, 64), Policies::default());
+            let mut events = Vec::new();
+            for n in 0..shorts + longs {
+                let new = if n < shorts { short } else { long };
+                run.submit(20, new, |_| {}).expect("fits");
+            }
+            while run.step(&mut events) {}
+            let found = predicted(&mut run);
+            assert!(found >= right && found <= right + right / 4, "{found} for {right}");
+        }
     }
 }
 

@@ -190,6 +190,9 @@ impl World {
             }
             let blocks = self.sched.blocks(row.sequence).to_vec();
             let place = |p: u32| (blocks[(p / size) as usize].0, p % size);
+            // Only a row of one may start from a token that the host does not know yet.
+            let host = self.sched.tokens(row.sequence).len() as u32;
+            assert!(row.len == 1 || row.start + row.len <= host, "{row:?} of {host}");
             let said = self.outputs.get_mut(&row.sequence).expect("submitted");
             for p in row.start..row.start + row.len {
                 self.cache.insert(place(p), said[p as usize]);
