@@ -4,6 +4,7 @@
 //! `ARCHITECTURE.md`; `tests/tidy.rs` reads the sources and fails on anything else.
 
 pub mod base;
+pub mod bench;
 pub mod cpu;
 pub mod engine;
 #[cfg(feature = "gpu")]

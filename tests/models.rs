@@ -1,5 +1,140 @@
-//! Rows of `models`.
+//! Rows of `model`: checkpoints against the logits of a reference implementation, on every device.
 
-use crate::support::Rows;
+use crate::support::{Decoder, On, Rows, real_model, root, shared};
+use std::path::{Path, PathBuf};
+use tilewright::weights::{Weights, blocks};
 
-pub fn rows(_rows: &mut Rows) {}
+/// Largest difference of a logit from the reference (made from the same stored values).
+const LOGITS_TOLERANCE: f32 = 1e-3;
+
+/// Greedy ids are compared up to the first position whose margin is below this.
+const FIXTURE_MARGIN: f64 = 0.01;
+const REAL_MARGIN: f64 = 0.02;
+
+const FAMILIES: [&str; 4] = ["llama", "llama-mqa-bias", "llama3-rope", "llama-yarn"];
+const FORMATS: [&str; 8] = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"];
+
+pub fn rows(rows: &mut Rows) {
+    for (on, present) in On::all() {
+        let device = on.name();
+        for family in FAMILIES {
+            let path = present.clone().and_then(|()| shared(&format!("fixtures/{family}")));
+            rows.add_if(path, format!("models::{family}.{device}"), move |p| {
+                check_logits(&p, &p.join("golden.safetensors"), on);
+                check_greedy(&p, on);
+            });
+        }
+        for format in FORMATS {
+            let path =
+                present.clone().and_then(|()| shared(&format!("fixtures/gguf/tiny-{format}.gguf")));
+            rows.add_if(path, format!("models::gguf_{format}.{device}"), move |p| {
+                check_logits(&p, &p.with_extension("golden.safetensors"), on);
+            });
+        }
+        rows.add_if(present.clone(), format!("models::fable.{device}"), move |()| fable(on));
+        let smol = present.clone().and_then(|()| real_model("smollm2-135m-instruct-q4_1.gguf"));
+        let smol = smol.and_then(|m| Ok((m, shared("models/smollm2-golden.json")?)));
+        rows.add_if(smol, format!("models::smollm2.{device}"), move |(model, golden)| {
+            smollm2(&model, &golden, on);
+        });
+    }
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    let text = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// `[id, margin]` pairs.
+fn pairs(value: &serde_json::Value) -> Vec<(u32, f64)> {
+    let pair = |v: &serde_json::Value| Some((v[0].as_u64()? as u32, v[1].as_f64()?));
+    value.as_array().expect("a list").iter().map(|v| pair(v).expect("a pair")).collect()
+}
+
+/// Ids as far as the reference is sure of them.
+fn sure(reference: &[(u32, f64)], margin: f64) -> Vec<u32> {
+    reference.iter().take_while(|r| r.1 >= margin).map(|r| r.0).collect()
+}
+
+/// Blocks in no particular order, so that a row is not contiguous by luck.
+fn table(blocks: u32) -> Vec<u32> {
+    (0..blocks).map(|i| (i * 7 + 3) % blocks).collect()
+}
+
+fn golden(path: &Path) -> (Vec<u32>, Vec<Vec<f32>>) {
+    let golden = Weights::open(path).unwrap_or_else(|e| panic!("{e}"));
+    let (_, ids) = golden.read_ints("input_ids").expect("input_ids");
+    let logits = golden.tensor("logits").expect("logits");
+    let vocab = *logits.shape.last().expect("two axes") as usize;
+    let raw = golden.read_rows(logits, 0, logits.rows()).expect("rows");
+    let mut values = vec![0.0; raw.len() / 4];
+    blocks::decode(logits.format, &raw, &mut values);
+    let ids = ids.iter().map(|&id| u32::try_from(id).expect("an id")).collect();
+    (ids, values.chunks_exact(vocab).map(<[f32]>::to_vec).collect())
+}
+
+fn check_logits(model: &Path, reference: &Path, on: On) {
+    let (ids, expected) = golden(reference);
+    let mut decoder = Decoder::open(model, on, 128);
+    let whole = decoder.logits(&ids, ids.len(), &table(8));
+    assert_eq!(whole.len(), expected.len());
+    let mut worst = 0f32;
+    for (got, want) in whole.iter().flatten().zip(expected.iter().flatten()) {
+        worst = worst.max(if got.is_finite() { (got - want).abs() } else { f32::INFINITY });
+    }
+    assert!(worst <= LOGITS_TOLERANCE, "largest difference {worst}");
+    let chunked = decoder.logits(&ids, 7, &table(8));
+    assert!(whole == chunked, "chunks of 7 changed bits");
+}
+
+fn check_greedy(folder: &Path, on: On) {
+    let reference = json(&folder.join("golden.json"));
+    let prompt_len = reference["greedy_prompt_tokens"].as_u64().expect("a number") as usize;
+    let (ids, _) = golden(&folder.join("golden.safetensors"));
+    let expected = sure(&pairs(&reference["greedy"]), FIXTURE_MARGIN);
+    let mut decoder = Decoder::open(folder, on, 128);
+    let got = decoder.greedy(&ids[..prompt_len], expected.len(), 16, &table(8));
+    assert_eq!(got, expected);
+}
+
+fn fable_path() -> PathBuf {
+    root().join("assets/fable")
+}
+
+fn fable(on: On) {
+    let expected = json(&fable_path().join("expected.json"));
+    let tokenizer = std::fs::read(fable_path().join("tokenizer.json")).expect("tokenizer.json");
+    let tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer).expect("a tokenizer");
+    let mut decoder = Decoder::open(&fable_path(), on, 1024);
+    for (n, case) in expected["cases"].as_array().expect("cases").iter().enumerate() {
+        let user = case["user"].as_str().expect("user");
+        let text = format!("<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n");
+        let ids = tokenizer.encode(text, false).expect("encodes").get_ids().to_vec();
+        assert_eq!(ids.len() as u64, case["prompt_tokens"].as_u64().expect("a count"));
+        let expected = sure(&pairs(&case["ids_and_margins"]), REAL_MARGIN);
+        let chunk = [16, 64, 1024][n % 3];
+        let got = decoder.greedy(&ids, expected.len(), chunk, &table(64));
+        assert_eq!(got, expected, "chunk {chunk}: {user}");
+    }
+}
+
+fn smollm2(model: &Path, golden: &Path, on: On) {
+    let reference = json(golden);
+    let mut decoder = Decoder::open(model, on, 1280);
+    for case in reference["cases"].as_array().expect("cases") {
+        let ids: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).expect("ids");
+        decoder.batch.clear();
+        let first = decoder.batch.push_row(&ids, 0, &table(80));
+        decoder.batch.samples.push((first + ids.len() as u32 - 1, Default::default()));
+        decoder.batch.logits = true;
+        let bytes = decoder.run();
+        let logits = decoder.model.logits(&decoder.batch, &bytes);
+        for (id, want) in pairs(&case["first_logits_top10"]) {
+            let got = f64::from(logits[0][id as usize]);
+            assert!((got - want).abs() <= 2e-2, "logit of {id}: {got}, reference {want}");
+        }
+        let expected = sure(&pairs(&case["greedy_id_and_margin"]), REAL_MARGIN);
+        let got = decoder.greedy(&ids, expected.len(), 64, &table(80));
+        assert_eq!(got, expected, "{}", case["prompt"]);
+    }
+}

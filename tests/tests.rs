@@ -7,11 +7,14 @@ mod tidy;
 mod base;
 mod company;
 mod engine;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod kernels;
 mod models;
 mod sched;
 #[cfg(feature = "server")]
 mod server;
+mod shaders;
 mod text;
 mod trace;
 mod weights;
@@ -22,11 +25,14 @@ fn main() -> std::process::ExitCode {
     base::rows(&mut rows);
     company::rows(&mut rows);
     engine::rows(&mut rows);
+    #[cfg(feature = "gpu")]
+    gpu::rows(&mut rows);
     kernels::rows(&mut rows);
     models::rows(&mut rows);
     sched::rows(&mut rows);
     #[cfg(feature = "server")]
     server::rows(&mut rows);
+    shaders::rows(&mut rows);
     text::rows(&mut rows);
     trace::rows(&mut rows);
     weights::rows(&mut rows);

@@ -1,5 +1,22 @@
-//! Rows of `weights`.
+//! Rows of `weights`: what opens, what must not, and what the bytes mean.
+
+mod blocks;
+mod build;
+mod damage;
+mod files;
+mod folder;
+mod gguf;
+mod keys;
+mod safetensors;
 
 use crate::support::Rows;
 
-pub fn rows(_rows: &mut Rows) {}
+pub fn rows(rows: &mut Rows) {
+    blocks::rows(rows);
+    damage::rows(rows);
+    files::rows(rows);
+    folder::rows(rows);
+    gguf::rows(rows);
+    keys::rows(rows);
+    safetensors::rows(rows);
+}

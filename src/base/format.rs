@@ -61,7 +61,7 @@ impl Format {
     /// does not fit `u64`.
     pub fn bytes_of(self, values: u64) -> Option<u64> {
         let (_, len, bytes) = self.facts();
-        if values % len as u64 != 0 {
+        if !values.is_multiple_of(len as u64) {
             return None;
         }
         (values / len as u64).checked_mul(bytes as u64)

@@ -1,1 +1,38 @@
-//! Stub of the floor `engine`; see ARCHITECTURE.md.
+//! Requests, the step loop and the trait [`Runner`] that runs a step. Text in and out of ids,
+//! sampling limits, stop rules and cancellation are decided here, once, for every face.
+//!
+//! A request goes in through an [`EngineHandle`] and comes back as a [`Generation`]; the
+//! [`Engine`] owns scheduler and runner and lives on one thread (see `drive`).
+
+mod card;
+mod device_runner;
+mod drive;
+mod fable;
+mod handle;
+mod load;
+mod output;
+mod runner_api;
+mod sampling;
+mod status;
+mod steps;
+mod table;
+
+pub use card::ModelCard;
+pub use device_runner::DeviceRunner;
+#[cfg(not(target_arch = "wasm32"))]
+pub use drive::{THREAD_NAME, spawn};
+pub use fable::fable;
+pub use handle::EngineHandle;
+pub use load::{LoadError, LoadOptions, Loaded, Sizes, load};
+pub use output::{
+    Completion, CompletionToken, GenerateError, Generation, Output, SubmitError, Usage,
+};
+pub use runner_api::{
+    RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, StepRow, TokenLogprobs,
+};
+pub use sampling::{
+    GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling, SamplingDefaults,
+    TOP_LOGPROBS_MAX,
+};
+pub use status::{EngineState, Status};
+pub use steps::{Engine, EngineConfig, Stepped};

@@ -1,1 +1,77 @@
-//! Stub of the floor `kernels`; see ARCHITECTURE.md.
+//! What can run on a device: per kernel its parameters, bindings, grid rule and launch, the table
+//! of variants with their WGSL, and the layout of weights as kernels read them.
+//!
+//! Which variant serves which shape on which [`Facts`] is decided here and nowhere else. The rule
+//! all keep: an output element is a function of its own row, in an order fixed by shape, format
+//! and device; the number of rows changes only how many independent outputs a thread carries.
+
+pub mod assemble;
+pub mod attn;
+pub mod block;
+mod expression;
+pub mod layout;
+pub mod mul;
+pub mod sample;
+pub mod sources;
+pub mod variants;
+
+use crate::record::{Facts, VariantId};
+use variants::Variant;
+
+/// A shader file as the host sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kernel {
+    /// Stem of the WGSL file, and name of the CPU twin.
+    pub stem: &'static str,
+    /// Storage bindings, without the parameter block.
+    pub bindings: usize,
+    /// Bindings it writes (0-based, in the order of a dispatch).
+    pub writes: &'static [usize],
+}
+
+/// Every kernel.
+pub const KERNELS: [Kernel; 11] = [
+    mul::EMBED,
+    mul::MUL_MAT,
+    mul::MUL_VEC,
+    block::NORM_RMS,
+    block::ROPE_KV,
+    block::ACT_GLU,
+    attn::ATTN_PAGED,
+    attn::ATTN_MERGE,
+    sample::SAMPLE_EDIT,
+    sample::SAMPLE_STATS,
+    sample::SAMPLE,
+];
+
+/// The kernel whose WGSL file is `stem`.
+pub fn kernel(stem: &str) -> Option<Kernel> {
+    KERNELS.into_iter().find(|k| k.stem == stem)
+}
+
+/// The row of the table that this module itself names.
+///
+/// # Panics
+/// If the table lacks it: `kernels::every_choice_has_a_variant` walks all choices in a test.
+fn named(name: &str) -> VariantId {
+    variants::variant(name).unwrap_or_else(|| panic!("shaders/variants.txt lacks `{name}`"))
+}
+
+fn get(id: VariantId) -> &'static Variant {
+    variants::get(id).expect("an id of this table")
+}
+
+/// Ending of the variants for software devices with subgroups (see variants.txt), or nothing.
+fn width_suffix(facts: &Facts) -> &'static str {
+    if facts.software() && facts.lanes >= 8 { ".sub" } else { "" }
+}
+
+/// `workgroups` as a 2-D grid within the device's bound per dimension; kernels recompute the
+/// index as `y * grid_x + x`.
+fn fold_grid(workgroups: u32, facts: &Facts) -> [u32; 3] {
+    let width = facts.workgroups_max.max(1);
+    if workgroups <= width {
+        return [workgroups, 1, 1];
+    }
+    [width, workgroups.div_ceil(width), 1]
+}

@@ -1,1 +1,18 @@
-//! Stub of the floor `model`; see ARCHITECTURE.md.
+//! Decoder-only transformers: a [`Spec`] says what differs between families, as data, and one
+//! [`Model`] turns a [`Batch`] of rows into the recording of a step, sampled ids included.
+
+mod batch;
+mod error;
+mod forward;
+mod load;
+mod names;
+mod rope;
+mod self_check;
+mod spec;
+
+pub use batch::{Batch, BatchRow, Edit, SampleResult, SampleRow};
+pub use error::ModelError;
+pub use load::{Budget, Model, Options, Progress};
+pub use rope::Scaling;
+pub use self_check::self_check;
+pub use spec::{Rope, Spec};

@@ -1,1 +1,27 @@
-//! Stub of the floor `server`; see ARCHITECTURE.md.
+//! The OpenAI-compatible HTTP face of the engine: routes, SSE, error bodies. Every failure is
+//! told in OpenAI's shape with all four keys, a client's mistake is never a 5xx, and a closed
+//! connection drops its generation, which cancels it.
+//!
+//! The socket may open long before the model is loaded: the engine's handle arrives through a
+//! watch channel of [`ModelState`].
+
+mod access;
+mod app;
+mod body;
+mod chat;
+mod completions;
+mod config;
+mod error;
+mod fields;
+mod listen;
+mod logprobs;
+mod messages;
+mod params;
+mod reply;
+mod routes;
+mod sse;
+
+pub use app::ModelState;
+pub use config::ServerConfig;
+pub use listen::serve;
+pub use routes::router;

@@ -1,1 +1,26 @@
-//! Stub of the floor `text`; see ARCHITECTURE.md.
+//! Text in, ids out, text back: tokenizer, streaming detokenizer, stop strings, chat templates.
+//!
+//! Invariants: text that came from a user never becomes a control token (`markers`, `shield`);
+//! streamed text equals the decode of all ids and never holds half a character (`stream`).
+
+mod added;
+mod choose;
+mod error;
+mod jinja;
+mod pyjson;
+mod shield;
+mod stop;
+mod stream;
+mod strftime;
+mod template;
+mod tokenizer;
+mod vocab;
+
+pub use added::Markers;
+pub use choose::{ChosenTemplate, TemplateSources};
+pub use error::TextError;
+pub use stop::{StopMatcher, StopStep, check_stops};
+pub use stream::TextStream;
+pub use template::{ChatTemplate, Message, RenderOptions, Rendered};
+pub use tokenizer::{Tokenizer, TokenizerExtra, token_ids};
+pub use vocab::Vocab;

@@ -3,8 +3,14 @@
 #![allow(dead_code, reason = "which parts are used depends on the features built")]
 
 mod allocations;
+mod decoder;
+#[cfg(feature = "gpu")]
+mod device;
 
 pub use allocations::allocations;
+pub use decoder::{Decoder, On};
+#[cfg(feature = "gpu")]
+pub use device::{SharedGpu, gpu, options as gpu_options};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;

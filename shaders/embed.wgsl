@@ -1,0 +1,45 @@
+// x[t][k] = scale * w[token[t]][k]: rows of the embedding matrix, decoded. A part of the matrix
+// holds tokens first .. first + rows; other tokens are left to the other parts.
+//
+// quants, scales: the streams of w   step: token ids at `tokens_at`   x: [T][x_stride/4] vec4
+#import quant
+
+struct Params {
+    rows: u32,
+    first: u32,
+    k_blocks: u32,
+    tokens: u32,     // T
+    tokens_at: u32,  // word of step
+    x_stride: u32,   // values
+    scale: f32,
+    grid_x: u32,     // workgroups along x, for folding
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> quants: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<u32>;
+@group(0) @binding(3) var<storage, read> step: array<u32>;
+@group(0) @binding(4) var<storage, read_write> x: array<vec4<f32>>;
+
+// One thread decodes one vector of one token.
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    let id = (group.y * p.grid_x + group.x) * WG + local.x;
+    let vectors = p.k_blocks * V;
+    let t = id / vectors;
+    if (t >= p.tokens) {
+        return;
+    }
+    let row = step[p.tokens_at + t] - p.first;
+    if (row >= p.rows) {
+        return;
+    }
+    let kb = (id % vectors) / V;
+    let v = id % V;
+    let s = quant_scale(kb, row, p.rows);
+    let q = quants[(kb * V + v) * p.rows + row];
+    let at = t * (p.x_stride / 4u) + kb * 8u + v * (8u / V);
+#for g in 0..8/V
+    x[at + $g] = quant_unpack(q, v * (8u / V) + $g, s) * p.scale;
+#end
+}

@@ -1,0 +1,39 @@
+// Parameters, bindings and the store of the matmul kernels.
+//
+// quants: [K/32][V][N] vec4   scales: [K/32][S][N]   x: [M][x_stride/4] vec4   y: [M][y_stride]
+// x is zero from K to the next multiple of 32.
+
+struct Params {
+    rows: u32,       // N, outputs of this part of the matrix
+    k_blocks: u32,   // ceil(K / 32)
+    segments: u32,
+    tokens: u32,     // M
+    x_stride: u32,   // values
+    y_stride: u32,   // values
+    y_column: u32,   // first output column of this part
+    accumulate: u32, // 1: add to y
+    has_bias: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> quants: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<u32>;
+@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read_write> y: array<f32>;
+
+fn store(m: u32, n: u32, value: f32) {
+    if (m >= p.tokens || n >= p.rows) {
+        return;
+    }
+    let column = p.y_column + n;
+    let at = m * p.y_stride + column;
+    var out = value;
+    if (p.has_bias == 1u) {
+        out = out + bias[column];
+    }
+    if (p.accumulate == 1u) {
+        out = out + y[at];
+    }
+    y[at] = out;
+}

@@ -1,0 +1,12 @@
+// bfloat16 weights. A vector holds 8 values, two to a word; a value is the upper half of an f32.
+
+struct Scale { d: f32 }
+
+fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
+    return Scale(1.0);
+}
+
+fn quant_unpack(v: vec4<u32>, g: u32, s: Scale) -> vec4<f32> {
+    let w = select(v.xy, v.zw, (g & 1u) == 1u);
+    return bitcast<vec4<f32>>(vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u));
+}

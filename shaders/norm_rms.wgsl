@@ -1,0 +1,57 @@
+// y[r][i] = x[source(r)][i] / sqrt(mean_i(x^2) + eps) * (w[i] + offset). One workgroup per row.
+// source(r) = step[rows_at + r] when gathering (the rows whose logits are wanted), else r.
+//
+// x: [..][x_stride/4] vec4   w: [dim/4] vec4   y: [rows][y_stride/4] vec4   dim is a multiple of 4.
+
+struct Params {
+    rows: u32,
+    dim: u32,
+    x_stride: u32,
+    y_stride: u32,
+    gather: u32,   // 1: rows come from step
+    rows_at: u32,  // word of step
+    eps: f32,
+    offset: f32,
+    grid_x: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> w: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> step: array<u32>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+
+var<workgroup> part: array<f32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    let r = group.y * p.grid_x + group.x;
+    if (r >= p.rows) {
+        return;
+    }
+    var source = r;
+    if (p.gather == 1u) {
+        source = step[p.rows_at + r];
+    }
+    let base = source * (p.x_stride / 4u);
+    let vectors = p.dim / 4u;
+    var sum = 0.0;
+    for (var i = local.x; i < vectors; i += WG) {
+        let v = x[base + i];
+        sum = fma(v.x, v.x, sum);
+        sum = fma(v.y, v.y, sum);
+        sum = fma(v.z, v.z, sum);
+        sum = fma(v.w, v.w, sum);
+    }
+    part[local.x] = sum;
+    workgroupBarrier();
+    var total = 0.0;
+    for (var i = 0u; i < WG; i++) {
+        total += part[i];
+    }
+    let scale = 1.0 / sqrt(total / f32(p.dim) + p.eps);
+    let to = r * (p.y_stride / 4u);
+    for (var i = local.x; i < vectors; i += WG) {
+        y[to + i] = (x[base + i] * scale) * (w[i] + p.offset);
+    }
+}

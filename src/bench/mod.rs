@@ -1,0 +1,5 @@
+//! Benchmarks. Figures are printed and written down; no test asserts a time.
+
+mod model;
+
+pub use model::{BenchModel, Measured};

@@ -1,0 +1,178 @@
+//! The way into the engine from other threads: submit, cancel, drain, stop, status.
+
+use super::card::ModelCard;
+use super::output::{Generation, SubmitError};
+use super::sampling::{GenerateRequest, InvalidField};
+use super::status::{EngineState, Status};
+use super::table::{Request, Sender};
+use crate::base::{Limits, RequestId, SequenceId, TokenId, threefry2x32};
+use crate::text::StopMatcher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::{mpsc, watch};
+
+/// A request on its way to the engine's thread.
+pub(super) struct Submission {
+    pub sequence: SequenceId,
+    pub prompt: Vec<TokenId>,
+    pub request: Request,
+}
+
+/// Words to the loop itself. Few and small, so their channel needs no bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Control {
+    Cancel(RequestId),
+    Drain,
+    Stop,
+}
+
+pub(super) struct Shared {
+    pub card: Arc<ModelCard>,
+    pub limits: Limits,
+    pub seed: u64,
+    pub output_buffer: usize,
+    pub next: AtomicU32,
+}
+
+/// The engine as other threads see it. Cheap to clone.
+#[derive(Clone)]
+pub struct EngineHandle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) intake: mpsc::Sender<Submission>,
+    pub(super) control: mpsc::UnboundedSender<Control>,
+    pub(super) status: watch::Receiver<Status>,
+}
+
+impl EngineHandle {
+    pub fn card(&self) -> &Arc<ModelCard> {
+        &self.shared.card
+    }
+
+    /// The sizes the engine was started with.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Tokens that one sequence may have in all: the model's positions or the whole KV pool.
+    pub fn sequence_tokens_max(&self) -> u32 {
+        let pool = self.shared.limits.pool_tokens();
+        u32::try_from(pool).unwrap_or(u32::MAX).min(self.shared.limits.context_max)
+    }
+
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// The status as a channel that tells of every step.
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// Checks a request and hands it to the engine. Never waits.
+    pub fn submit(&self, request: GenerateRequest) -> Result<Generation, SubmitError> {
+        self.check_state()?;
+        let sampling = request.sampling(&self.shared.card)?;
+        let prompt_tokens = self.check_length(request.prompt.len() as u64)?;
+        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, outputs) = Sender::new(self.shared.output_buffer);
+        let (stop_ids, ignored_ids) = self.end_ids(&request);
+        let room = self.sequence_tokens_max() - prompt_tokens;
+        let submission = Submission {
+            sequence: SequenceId(number),
+            prompt: request.prompt,
+            request: Request {
+                id: RequestId(number),
+                sampling,
+                seed: request.seed.unwrap_or_else(|| self.own_seed(number)),
+                prompt_tokens,
+                max_new_tokens: request.max_tokens.unwrap_or(u32::MAX).min(room),
+                min_tokens: request.min_tokens.unwrap_or(0),
+                stop_ids,
+                ignored_ids,
+                produced: 0,
+                cached_tokens: 0,
+                text: self.shared.card.tokenizer.stream(),
+                stops: StopMatcher::new(request.stop),
+                sender,
+            },
+        };
+        self.send(submission)?;
+        Ok(Generation::new(RequestId(number), outputs))
+    }
+
+    /// The ids that end a request, and the end ids that do not.
+    fn end_ids(&self, request: &GenerateRequest) -> (Vec<TokenId>, Vec<TokenId>) {
+        let own = self.shared.card.stop_ids.clone();
+        let (mut stop_ids, mut ignored) =
+            if request.ignore_eos { (Vec::new(), own) } else { (own, Vec::new()) };
+        stop_ids.extend(&request.stop_token_ids);
+        stop_ids.sort_unstable();
+        stop_ids.dedup();
+        ignored.retain(|id| !stop_ids.contains(id));
+        (stop_ids, ignored)
+    }
+
+    fn check_state(&self) -> Result<(), SubmitError> {
+        match &self.status.borrow().state {
+            EngineState::Serving => Ok(()),
+            EngineState::Draining | EngineState::Stopped => Err(SubmitError::Stopping),
+            EngineState::Failed(why) => Err(SubmitError::Failed(why.to_string())),
+        }
+    }
+
+    /// Ends a request. Dropping its [`Generation`] does the same.
+    pub fn cancel(&self, id: RequestId) {
+        self.tell(Control::Cancel(id));
+    }
+
+    /// No more requests; the engine ends when the open ones have.
+    pub fn drain(&self) {
+        self.tell(Control::Drain);
+    }
+
+    /// Ends every open request and the engine.
+    pub fn stop(&self) {
+        self.tell(Control::Stop);
+    }
+
+    fn tell(&self, word: Control) {
+        // An engine that has ended has nothing left to cancel or stop.
+        let _ = self.control.send(word);
+    }
+
+    fn send(&self, submission: Submission) -> Result<(), SubmitError> {
+        self.intake.try_send(submission).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                // As many as the way in holds, and those that the scheduler has.
+                let arriving = u32::try_from(self.intake.max_capacity()).unwrap_or(u32::MAX);
+                let waiting = self.status.borrow().waiting.saturating_add(arriving);
+                SubmitError::QueueFull { waiting, max: self.shared.limits.queue_max }
+            }
+            mpsc::error::TrySendError::Closed(_) => match &self.status.borrow().state {
+                EngineState::Failed(why) => SubmitError::Failed(why.to_string()),
+                _ => SubmitError::Stopping,
+            },
+        })
+    }
+
+    fn check_length(&self, prompt: u64) -> Result<u32, SubmitError> {
+        let limits = &self.shared.limits;
+        if prompt == 0 {
+            return Err(SubmitError::Empty);
+        }
+        if prompt >= u64::from(limits.context_max) {
+            return Err(SubmitError::BeyondContext { prompt, limit: limits.context_max });
+        }
+        if prompt >= limits.pool_tokens() {
+            return Err(SubmitError::BeyondPool { prompt, limit: limits.pool_tokens() });
+        }
+        u32::try_from(prompt).map_err(|_| InvalidField::new("prompt", "is too long").into())
+    }
+
+    /// A seed for a request that brought none.
+    fn own_seed(&self, number: u32) -> u64 {
+        let key = self.shared.seed;
+        let word = threefry2x32([key as u32, (key >> 32) as u32], [number, 1]);
+        u64::from(word[0]) | u64::from(word[1]) << 32
+    }
+}

@@ -1,0 +1,301 @@
+//! Loading: weights' metadata → tokenizer, template, sizes; then the model onto the device and
+//! the step budget measured on it.
+
+use super::card::ModelCard;
+use super::device_runner::DeviceRunner;
+use super::sampling::SamplingDefaults;
+use crate::base::{Clock, Limits, TokenId};
+use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
+use crate::record::{Device, DeviceError, Facts, Recording};
+use crate::text::{
+    ChatTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab, token_ids,
+};
+use crate::weights::{GgufMeta, HfMeta, Meta, Weights, WeightsError};
+use std::sync::Arc;
+
+/// Why a model could not be made ready.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error("{file}: {error}")]
+    Text { file: String, error: TextError },
+    #[error("{file}: there is no tokenizer.json beside the weights")]
+    NoTokenizer { file: String },
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(
+        "no room for one block of KV cache: a block of {block_size} tokens takes {bytes} bytes, \
+         --kv-memory allows {allowed}"
+    )]
+    NoBlocks { block_size: u32, bytes: u64, allowed: u64 },
+}
+
+/// What a user may choose; `None` is the default named at the field.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Positions per sequence; the model's own, as far as the pool holds them.
+    pub context: Option<u32>,
+    /// Sequences that run at once; 64.
+    pub sequences: Option<u32>,
+    /// Tokens per step; measured.
+    pub step_tokens: Option<u32>,
+    /// Bytes of KV cache; min(1 GiB, sequences × context).
+    pub kv_memory: Option<u64>,
+    /// Tokens per KV block; 16.
+    pub block_size: Option<u32>,
+    /// The name it is served under; the file's.
+    pub name: Option<String>,
+    /// A chat template that replaces the model's own.
+    pub template: Option<String>,
+    /// Memory that may be used, where the device cannot say.
+    pub memory: Option<u64>,
+}
+
+const KV_BYTES_DEFAULT: u64 = 1 << 30;
+const SEQUENCES_DEFAULT: u32 = 64;
+const BLOCK_SIZE_DEFAULT: u32 = 16;
+const QUEUE_MAX: u32 = 1024;
+
+/// Bounds of the measured step budget, and how long a step may take.
+const STEP_TOKENS_MIN: u32 = 16;
+const STEP_TOKENS_MAX: u32 = 2048;
+const STEP_MICROS_MAX: u64 = 500_000;
+
+/// Sizes decided before anything is uploaded.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    pub spec: Spec,
+    pub options: Options,
+    pub budget: Budget,
+}
+
+impl Sizes {
+    /// Decides the sizes of `weights` on a device with `facts`.
+    pub fn choose(
+        weights: &Weights,
+        facts: &Facts,
+        wanted: &LoadOptions,
+    ) -> Result<Self, LoadError> {
+        let spec = Spec::read(weights)?;
+        let block_size = wanted.block_size.unwrap_or(BLOCK_SIZE_DEFAULT).max(1);
+        let sequences = wanted.sequences.unwrap_or(SEQUENCES_DEFAULT).max(1);
+        let context = wanted.context.unwrap_or(spec.context).min(spec.context).max(1);
+        let block_bytes = spec.kv_bytes_per_token() * u64::from(block_size);
+        let full = u64::from(context.div_ceil(block_size)) * u64::from(sequences) * block_bytes;
+        let allowed = wanted.kv_memory.unwrap_or(KV_BYTES_DEFAULT.min(full));
+        // K and V of a layer are one binding each.
+        let layer_block = u64::from(spec.kv_dim()) * 4 * u64::from(block_size);
+        let bound = facts.binding_bytes_max.min(facts.buffer_bytes_max) / layer_block;
+        let blocks = (allowed / block_bytes).min(bound).min(u64::from(u32::MAX / block_size));
+        if blocks == 0 {
+            return Err(LoadError::NoBlocks { block_size, bytes: block_bytes, allowed });
+        }
+        let blocks = blocks as u32;
+        let context = context.min(blocks * block_size);
+        // Scratch of a step must fit one binding as well.
+        let widest = spec.ffn.max(spec.hidden).max(spec.q_dim()).next_multiple_of(32);
+        let fits = (facts.binding_bytes_max / (u64::from(widest) * 4)).min(1 << 20) as u32;
+        let step_tokens_max = wanted
+            .step_tokens
+            .unwrap_or(STEP_TOKENS_MAX.min(context.next_power_of_two()))
+            .clamp(1, fits)
+            .max(sequences.min(fits));
+        let options = Options {
+            block_size,
+            blocks,
+            step_tokens_max,
+            sequences_max: sequences,
+            context_max: context,
+            memory_bytes: wanted.memory,
+        };
+        let budget = Model::budget(&spec, weights, &options, facts)?;
+        Ok(Self { spec, options, budget })
+    }
+}
+
+/// A model that is ready to run.
+pub struct Loaded {
+    pub runner: DeviceRunner,
+    pub card: ModelCard,
+    pub limits: Limits,
+    /// Worth telling the operator.
+    pub warnings: Vec<String>,
+}
+
+/// Loads `weights` onto `device` with the sizes chosen.
+pub fn load(
+    weights: &Weights,
+    mut device: Box<dyn Device>,
+    sizes: &Sizes,
+    wanted: &LoadOptions,
+    clock: &dyn Clock,
+    progress: Progress<'_>,
+) -> Result<Loaded, LoadError> {
+    let mut warnings = Vec::new();
+    let card = card(weights, &sizes.spec, wanted, &mut warnings)?;
+    let model = Model::load(weights, device.as_mut(), sizes.options, progress)?;
+    self_check(&model, device.as_mut())?;
+    let step_tokens_max = match wanted.step_tokens {
+        Some(tokens) => tokens.min(model.options.step_tokens_max),
+        None => measure_budget(&model, device.as_mut(), clock)?,
+    };
+    let options = &model.options;
+    let limits = Limits {
+        sequences_max: options.sequences_max,
+        step_tokens_max: step_tokens_max.max(1),
+        block_size: options.block_size,
+        blocks: options.blocks,
+        context_max: options.context_max,
+        queue_max: QUEUE_MAX,
+        ..Limits::default()
+    };
+    Ok(Loaded { runner: DeviceRunner::new(model, device), card, limits, warnings })
+}
+
+/// The largest power of two whose measured prefill step stays under the time bound. The steps
+/// write KV that nothing refers to.
+fn measure_budget(
+    model: &Model,
+    device: &mut dyn Device,
+    clock: &dyn Clock,
+) -> Result<u32, LoadError> {
+    let mut recording = Recording::default();
+    let mut batch = Batch::default();
+    let most = STEP_TOKENS_MAX.min(model.options.step_tokens_max).min(model.options.context_max);
+    let mut time = |tokens: u32| -> Result<u64, LoadError> {
+        batch.clear();
+        let table: Vec<u32> = (0..tokens.div_ceil(model.options.block_size)).collect();
+        batch.push_row(&vec![0; tokens as usize], 0, &table);
+        batch.samples.push((tokens - 1, Default::default()));
+        model.record(&batch, &mut recording);
+        let start = clock.now_micros();
+        device.run(&recording)?;
+        Ok(clock.now_micros() - start)
+    };
+    let mut best = STEP_TOKENS_MIN.min(most);
+    // The first run also builds what the device builds lazily.
+    time(1)?;
+    time(best)?;
+    let mut micros = time(best)?;
+    while best * 2 <= most && micros * 2 < STEP_MICROS_MAX {
+        micros = time(best * 2)?;
+        if micros >= STEP_MICROS_MAX {
+            break;
+        }
+        best *= 2;
+    }
+    Ok(best)
+}
+
+fn card(
+    weights: &Weights,
+    spec: &Spec,
+    wanted: &LoadOptions,
+    warnings: &mut Vec<String>,
+) -> Result<ModelCard, LoadError> {
+    let text = |error| LoadError::Text { file: weights.name().into(), error };
+    let (tokenizer, ends, defaults) = match weights.meta() {
+        Meta::Gguf(meta) => {
+            let tokenizer = Tokenizer::from_vocab(vocab(meta)?).map_err(text)?;
+            (tokenizer, Vec::new(), SamplingDefaults::default())
+        }
+        Meta::Hf(meta) => {
+            let Some(json) = weights.side_file("tokenizer.json")? else {
+                return Err(LoadError::NoTokenizer { file: weights.name().into() });
+            };
+            let config = weights.side_file("tokenizer_config.json")?;
+            let mut extra = TokenizerExtra::from_config(config.as_deref()).map_err(text)?;
+            extra.logit_rows = Some(spec.vocab);
+            let tokenizer = Tokenizer::from_json(&json, extra).map_err(text)?;
+            let mut ends = token_ids(meta.get("eos_token_id"));
+            let generation = meta.generation.as_ref();
+            ends.extend(token_ids(generation.and_then(|g| g.get("eos_token_id"))));
+            (tokenizer, ends, defaults(meta))
+        }
+    };
+    let mut stop_ids = tokenizer.stop_ids(&ends);
+    stop_ids.retain(|id| *id < spec.vocab);
+    let template = match template(weights, &tokenizer, wanted) {
+        Ok(template) => template,
+        Err(error) if wanted.template.is_some() => return Err(text(error)),
+        Err(error) => {
+            warnings.push(format!("{error}; chat is off, /v1/completions works"));
+            None
+        }
+    };
+    let name = wanted.name.clone().unwrap_or_else(|| short_name(weights.name()));
+    let tokenizer = Arc::new(tokenizer);
+    Ok(ModelCard { name, tokenizer, template, defaults, stop_ids, logit_rows: spec.vocab })
+}
+
+/// The last part of a path, without `.gguf`.
+fn short_name(path: &str) -> String {
+    let path = path.trim_end_matches(['/', '\\']);
+    let last = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    last.strip_suffix(".gguf").or(last.strip_suffix(".safetensors")).unwrap_or(last).to_string()
+}
+
+/// The tokenizer as GGUF metadata holds it.
+fn vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
+    let own = |list: Option<Vec<&str>>| -> Vec<String> {
+        list.unwrap_or_default().into_iter().map(str::to_string).collect()
+    };
+    let id = |key: &str| -> Result<Option<TokenId>, WeightsError> {
+        let key = format!("tokenizer.ggml.{key}_token_id");
+        Ok(meta.find_u64(&key)?.and_then(|id| u32::try_from(id).ok()))
+    };
+    Ok(Vocab {
+        model: meta.str("tokenizer.ggml.model")?.to_string(),
+        pre: meta.find_str("tokenizer.ggml.pre")?.map(str::to_string),
+        tokens: own(Some(meta.strs("tokenizer.ggml.tokens")?)),
+        token_types: meta.find_u32s("tokenizer.ggml.token_type")?.unwrap_or_default(),
+        merges: own(meta.find_strs("tokenizer.ggml.merges")?),
+        scores: meta.find_f32s("tokenizer.ggml.scores")?.unwrap_or_default(),
+        bos: id("bos")?,
+        eos: id("eos")?,
+        eot: [id("eot")?, id("eom")?].into_iter().flatten().collect(),
+        unk: id("unknown")?,
+        pad: id("padding")?,
+        add_bos: meta.find_bool("tokenizer.ggml.add_bos_token")?,
+        add_eos: meta.find_bool("tokenizer.ggml.add_eos_token")?,
+    })
+}
+
+/// What generation_config.json says of sampling.
+fn defaults(meta: &HfMeta) -> SamplingDefaults {
+    let Some(config) = &meta.generation else { return SamplingDefaults::default() };
+    let number = |key: &str| config.get(key).and_then(serde_json::Value::as_f64).map(|v| v as f32);
+    let greedy = config.get("do_sample").and_then(serde_json::Value::as_bool) == Some(false);
+    SamplingDefaults {
+        temperature: if greedy { Some(0.0) } else { number("temperature") },
+        top_k: number("top_k").map(|k| k as u32),
+        top_p: number("top_p"),
+        min_p: number("min_p"),
+        repetition_penalty: number("repetition_penalty"),
+    }
+}
+
+fn template(
+    weights: &Weights,
+    tokenizer: &Tokenizer,
+    wanted: &LoadOptions,
+) -> Result<Option<ChatTemplate>, TextError> {
+    let file = weights.side_file("chat_template.jinja").ok().flatten();
+    let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let mut sources = TemplateSources {
+        explicit: wanted.template.as_deref(),
+        jinja_file: file.as_deref(),
+        ..TemplateSources::default()
+    };
+    match weights.meta() {
+        Meta::Hf(meta) => sources.tokenizer_config = meta.tokenizer.as_ref(),
+        Meta::Gguf(meta) => {
+            sources.gguf = meta.find_str("tokenizer.chat_template").ok().flatten();
+        }
+    }
+    let Some(chosen) = sources.choose(false)? else { return Ok(None) };
+    tokenizer.template(&chosen.source).map(Some)
+}

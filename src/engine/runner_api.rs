@@ -1,0 +1,114 @@
+//! What the engine asks of a [`Runner`]: one step as plain values (token ids, positions, block
+//! tables, how to sample) in, one [`Sampled`] per sampling row out. The engine knows nothing of
+//! devices; tests and simulations run the same loop over a fake runner.
+
+use super::sampling::Sampling;
+use crate::base::{BlockId, SequenceId, TokenId, unit_from_seed};
+use std::future::Future;
+use std::pin::Pin;
+
+/// One step of work. Borrowed from the engine's tables for the duration of the step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInput<'a> {
+    /// The plan's number.
+    pub step: u64,
+    /// Rows in the plan's order.
+    pub rows: &'a [StepRow<'a>],
+}
+
+impl<'a> StepInput<'a> {
+    /// The rows whose last position's logits give a new token.
+    pub fn sampling(&self) -> impl Iterator<Item = (&'a StepRow<'a>, &'a SampleInput<'a>)> {
+        self.rows.iter().filter_map(|row| row.sample.as_ref().map(|sample| (row, sample)))
+    }
+}
+
+/// One sequence's part of a step.
+#[derive(Clone, Debug)]
+pub struct StepRow<'a> {
+    pub sequence: SequenceId,
+    /// The running sequence's place.
+    pub slot: u32,
+    /// Position of `tokens[0]`.
+    pub start: u32,
+    /// The ids whose keys and values this step computes; never empty.
+    pub tokens: &'a [TokenId],
+    /// The sequence's block table; covers positions `0 .. start + tokens.len()`.
+    pub blocks: &'a [BlockId],
+    /// Present if the last position's logits give a new token.
+    pub sample: Option<SampleInput<'a>>,
+}
+
+/// How to choose the token that follows a row.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleInput<'a> {
+    pub sampling: &'a Sampling,
+    /// The request's seed.
+    pub seed: u64,
+    /// Position of the token to be chosen (= `start + tokens.len()` of its row).
+    pub position: u32,
+    /// Prompt and output so far, for penalties; the first `prompt_len` are the prompt.
+    pub history: &'a [TokenId],
+    pub prompt_len: u32,
+    /// Ids that may not be chosen now (the stop ids while `min_tokens` is not reached).
+    pub banned: &'a [TokenId],
+}
+
+impl SampleInput<'_> {
+    /// The uniform draw in [0, 1) of this token: a function of seed and position alone.
+    pub fn unit(&self) -> f32 {
+        unit_from_seed(self.seed, self.position)
+    }
+}
+
+/// The answer for one sampling row, in the order of the plan's sampling rows.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sampled {
+    pub token: TokenId,
+    /// False if the row's logits held a NaN or an infinity: `token` then means nothing.
+    pub finite: bool,
+    /// Present if `Sampling::logprobs` asked for them.
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+impl Sampled {
+    pub fn new(token: TokenId) -> Self {
+        Self { token, finite: true, logprobs: None }
+    }
+}
+
+/// Log-softmax values of the raw logits.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TokenLogprobs {
+    pub chosen: f32,
+    /// The most likely ids, best first; the chosen id's entry is the same float as `chosen`.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// The device can no longer run steps. Ends every open request.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("the device was lost ({0}); restart the program")]
+    DeviceLost(String),
+    #[error("the device is out of memory ({0}); use a smaller KV pool or context")]
+    OutOfMemory(String),
+    #[error("the device failed: {0}")]
+    Device(String),
+    #[error("a step returned {found} sampled tokens where {expected} were planned")]
+    WrongCount { expected: usize, found: usize },
+}
+
+/// A step in flight. Not `Send`: a runner lives on the engine's thread (or the page's).
+pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<Sampled>, RunError>> + 'a>>;
+
+/// Runs one step after the other. The real one is the model over a `Device`.
+pub trait Runner {
+    /// Computes the rows' keys and values and answers the sampling rows, in their order.
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a>;
+}
+
+impl<R: Runner + ?Sized> Runner for Box<R> {
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
+        (**self).run(input)
+    }
+}

@@ -1,0 +1,35 @@
+//! What the engine is doing, as one small value: replaced after every step, read by anyone.
+
+use std::sync::Arc;
+
+/// Where the engine is in its life.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum EngineState {
+    #[default]
+    Serving,
+    /// Takes no more requests; ends when the open ones have.
+    Draining,
+    Stopped,
+    Failed(Arc<str>),
+}
+
+/// A snapshot after a step.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Status {
+    pub state: EngineState,
+    /// Requests between arrival at the engine and their last output.
+    pub open: u32,
+    pub running: u32,
+    pub waiting: u32,
+    pub blocks_used: u32,
+    pub blocks_total: u32,
+    /// Steps run since start.
+    pub steps: u64,
+    /// Positions computed since start, prompts and recomputations included.
+    pub tokens_computed: u64,
+    /// Tokens handed to callers since start.
+    pub tokens_generated: u64,
+    pub requests_finished: u64,
+    pub requests_cancelled: u64,
+    pub requests_failed: u64,
+}

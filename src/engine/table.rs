@@ -1,0 +1,124 @@
+//! The open requests: everything the engine knows of one beside its tokens and blocks, which
+//! are the scheduler's. Decides, token by token, what text is out and whether it is the end.
+
+use super::output::{GenerateError, Output, Usage};
+use super::runner_api::Sampled;
+use super::sampling::Sampling;
+use crate::base::{RequestId, SequenceId, TokenId};
+use crate::text::{StopMatcher, TextStream};
+use crate::trace::FinishReason;
+use std::collections::BTreeMap;
+use tokio::sync::mpsc;
+
+/// The engine's requests by sequence, in order of arrival.
+pub(super) type Table = BTreeMap<SequenceId, Request>;
+
+/// One open request.
+pub(super) struct Request {
+    pub id: RequestId,
+    pub sampling: Sampling,
+    pub seed: u64,
+    pub prompt_tokens: u32,
+    pub max_new_tokens: u32,
+    pub min_tokens: u32,
+    /// Ids that end this request.
+    pub stop_ids: Vec<TokenId>,
+    /// End ids that do not end it (`ignore_eos`), whose text is still no content.
+    pub ignored_ids: Vec<TokenId>,
+    pub produced: u32,
+    pub cached_tokens: u32,
+    pub text: TextStream,
+    pub stops: StopMatcher,
+    pub sender: Sender,
+}
+
+/// The way to one caller. Holds a place for the last word, so that it always arrives.
+pub(super) struct Sender {
+    outputs: mpsc::Sender<Output>,
+    last: Option<mpsc::OwnedPermit<Output>>,
+}
+
+impl Sender {
+    /// A channel that holds `capacity` outputs and the last one.
+    pub fn new(capacity: usize) -> (Self, mpsc::Receiver<Output>) {
+        let (outputs, receiver) = mpsc::channel(capacity.max(1) + 1);
+        let last = outputs.clone().try_reserve_owned().ok();
+        (Self { outputs, last }, receiver)
+    }
+
+    /// The caller has dropped its end.
+    pub fn gone(&self) -> bool {
+        self.outputs.is_closed()
+    }
+
+    pub fn send(&self, output: Output) -> Result<(), GenerateError> {
+        self.outputs.try_send(output).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                GenerateError::SlowReader(self.outputs.max_capacity() - 1)
+            }
+            mpsc::error::TrySendError::Closed(_) => GenerateError::Cancelled,
+        })
+    }
+
+    pub fn send_last(mut self, output: Output) {
+        if let Some(permit) = self.last.take() {
+            permit.send(output);
+        }
+    }
+}
+
+impl Request {
+    /// Ids that must not be chosen for the next token.
+    pub fn banned(&self) -> &[TokenId] {
+        if self.produced < self.min_tokens { &self.stop_ids } else { &[] }
+    }
+
+    pub fn usage(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.produced,
+            cached_tokens: self.cached_tokens,
+        }
+    }
+
+    /// Takes the next token; says what to send and whether the request ends with it.
+    pub fn accept(&mut self, sampled: Sampled) -> (Output, Option<FinishReason>) {
+        self.produced += 1;
+        let Sampled { token, logprobs, .. } = sampled;
+        let stops = self.stop_ids.contains(&token);
+        let end = stops || self.ignored_ids.contains(&token);
+        let mut text = String::new();
+        let mut matched = false;
+        if !end {
+            let piece = self.text.push(token);
+            matched = self.give(&piece, &mut text);
+        }
+        let ends = stops || matched || self.produced >= self.max_new_tokens;
+        if ends && !matched {
+            let rest = self.text.finish();
+            matched = self.give(&rest, &mut text);
+            if !matched {
+                text.push_str(&self.stops.finish());
+                matched = self.stops.stopped();
+            }
+        }
+        // An end token on the last allowed place is still a stop.
+        let reason = match (ends, stops || matched) {
+            (false, _) => None,
+            (true, true) => Some(FinishReason::Stop),
+            (true, false) => Some(FinishReason::Length),
+        };
+        (Output::Token { id: token, text, logprobs, end }, reason)
+    }
+
+    /// Lets `piece` out as far as no stop string may begin in it; true if one is complete.
+    fn give(&mut self, piece: &str, text: &mut String) -> bool {
+        if self.produced <= self.min_tokens {
+            text.push_str(piece);
+            return false;
+        }
+        let step = self.stops.push(piece);
+        text.push_str(&step.text);
+        step.stopped
+    }
+}

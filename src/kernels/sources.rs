@@ -1,0 +1,43 @@
+//! The WGSL texts, compiled in. The row `shaders::sources_match_folder` holds this list to the
+//! files in `shaders/`.
+
+macro_rules! sources {
+    ($($path:literal)*) => {
+        &[$(($path, include_str!(concat!("../../shaders/", $path, ".wgsl")))),*]
+    };
+}
+
+/// (path below `shaders/` without its ending, text); imports lie in `lib/`.
+pub const SOURCES: &[(&str, &str)] = sources! {
+    "act_glu"
+    "attn_merge"
+    "attn_paged"
+    "embed"
+    "mul_mat"
+    "mul_vec"
+    "norm_rms"
+    "rope_kv"
+    "sample"
+    "sample_edit"
+    "sample_stats"
+    "lib/attn_fold"
+    "lib/mul_io"
+    "lib/nibbles"
+    "lib/q_plain"
+    "lib/q_spread"
+    "lib/quant_bf16"
+    "lib/quant_f16"
+    "lib/quant_f32"
+    "lib/quant_q4_0"
+    "lib/quant_q4_1"
+    "lib/quant_q5_0"
+    "lib/quant_q5_1"
+    "lib/quant_q8_0"
+    "lib/x_plain"
+    "lib/x_spread"
+};
+
+/// The text of `shaders/PATH.wgsl`.
+pub fn source(path: &str) -> Option<&'static str> {
+    SOURCES.iter().find(|s| s.0 == path).map(|s| s.1)
+}

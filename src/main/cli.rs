@@ -1,0 +1,222 @@
+//! The command line, as the user wrote it.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Portable LLM inference: continuous batching and paged KV on any GPU, and why a token was late.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Serve the OpenAI-compatible API over HTTP.
+    #[cfg(feature = "server")]
+    #[command(after_help = "Example: tilewright serve -m model.gguf --port 8080")]
+    Serve(ServeArgs),
+    /// Write a continuation of a prompt to standard output.
+    #[command(after_help = "Example: tilewright generate \"What is the capital of France?\"")]
+    Generate(GenerateArgs),
+    /// Show adapters, limits, features and which kernel variants would run.
+    Doctor(DoctorArgs),
+    /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
+    Verify(VerifyArgs),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Prompt processing and generation speed of a model at several batch sizes.
+    Model(BenchModelArgs),
+}
+
+/// Where the model runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DeviceChoice {
+    /// The best adapter; the processor if there is none.
+    Auto,
+    /// An adapter, or an error.
+    Gpu,
+    /// Plain Rust on the processor.
+    Cpu,
+}
+
+#[derive(Args, Clone)]
+pub struct DeviceArgs {
+    /// Where to run.
+    #[arg(long, value_enum, default_value = "auto", env = "TILEWRIGHT_DEVICE")]
+    #[arg(help_heading = "Device")]
+    pub device: DeviceChoice,
+    /// Adapter to use: a number of `doctor`'s list, or part of a name [default: the best].
+    #[arg(long, value_name = "N|NAME", env = "TILEWRIGHT_ADAPTER", help_heading = "Device")]
+    pub adapter: Option<String>,
+    /// Compile shaders with bounds checks.
+    #[arg(long, env = "TILEWRIGHT_CHECKED", help_heading = "Device")]
+    pub checked_shaders: bool,
+}
+
+#[derive(Args, Clone)]
+pub struct ModelArgs {
+    /// Model: `fable` (built in), a .gguf file, a Hugging Face folder or a .safetensors file.
+    #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL", help_heading = "Model")]
+    pub model: String,
+    /// Name under which the model is served [default: the file's].
+    #[arg(long, short = 'a', alias = "alias", value_name = "NAME")]
+    #[arg(env = "TILEWRIGHT_SERVED_MODEL_NAME", help_heading = "Model")]
+    pub served_model_name: Option<String>,
+    /// File with a chat template (Jinja) that replaces the model's own.
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_CHAT_TEMPLATE", help_heading = "Model")]
+    pub chat_template: Option<PathBuf>,
+    /// Positions per sequence, prompt and output [default: the model's].
+    #[arg(short, long, alias = "max-model-len", value_name = "TOKENS", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_CTX_SIZE", help_heading = "Scheduling")]
+    pub ctx_size: Option<u32>,
+    /// Sequences that run at once [default: 64].
+    #[arg(long, visible_alias = "parallel", value_name = "N", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_MAX_NUM_SEQS", help_heading = "Scheduling")]
+    pub max_num_seqs: Option<u32>,
+    /// Tokens computed per step [default: the largest power of two from 16 to 2048 whose measured
+    /// step stays under 500 ms].
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_MAX_NUM_BATCHED_TOKENS", help_heading = "Scheduling")]
+    pub max_num_batched_tokens: Option<u32>,
+    /// Memory for the KV cache, such as 512MiB [default: 1GiB, or less if all sequences fit].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(env = "TILEWRIGHT_KV_MEMORY", help_heading = "Scheduling")]
+    pub kv_memory: Option<u64>,
+    /// Tokens per KV block.
+    #[arg(long, value_name = "TOKENS", default_value = "16", value_parser = ["16", "32"])]
+    #[arg(env = "TILEWRIGHT_BLOCK_SIZE", help_heading = "Scheduling")]
+    pub block_size: String,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[cfg(feature = "server")]
+#[derive(Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Address to listen on.
+    #[arg(long, default_value = "127.0.0.1", env = "TILEWRIGHT_HOST", help_heading = "Server")]
+    pub host: String,
+    /// Port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 8421, env = "TILEWRIGHT_PORT", help_heading = "Server")]
+    pub port: u16,
+    /// Keys that clients must bring (`Authorization: Bearer KEY`), separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "KEY", hide_env_values = true)]
+    #[arg(env = "TILEWRIGHT_API_KEY", help_heading = "Server")]
+    pub api_key: Vec<String>,
+    /// Origins that browsers may call from, separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "ORIGIN")]
+    #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
+    pub cors_origins: Vec<String>,
+    /// Record every event of the engine to this file (JSON lines).
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORD", help_heading = "Server")]
+    pub record: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct GenerateArgs {
+    /// The prompt; `-` reads standard input.
+    pub prompt: String,
+    /// Continue the text as it is, without the chat template.
+    #[arg(long)]
+    pub raw: bool,
+    /// Most tokens to write [default: until the context ends].
+    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
+    pub max_tokens: Option<u32>,
+    /// 0 is greedy [default: the model's, else 1].
+    #[arg(long, alias = "temp", value_name = "T")]
+    pub temperature: Option<f32>,
+    /// Keep the K most likely tokens; 0 keeps all.
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
+    /// Keep the most likely tokens up to this probability.
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
+    /// Same seed, same text.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct VerifyArgs {
+    /// Model file or folder; needs no tokenizer.
+    #[arg(short, long, default_value = "fable")]
+    pub model: String,
+    /// Safetensors file with `input_ids` and reference `logits`.
+    #[arg(long, value_name = "FILE")]
+    pub golden: PathBuf,
+    /// Largest difference of a logit that passes.
+    #[arg(long, default_value_t = 1e-3, value_name = "T")]
+    pub tolerance: f32,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct BenchModelArgs {
+    /// Prompt lengths.
+    #[arg(long, default_value = "128,512", value_delimiter = ',', value_name = "TOKENS")]
+    pub prompt: Vec<u32>,
+    /// Tokens generated per sequence.
+    #[arg(long, default_value_t = 64, value_name = "TOKENS")]
+    pub generate: u32,
+    /// Sequences that generate together.
+    #[arg(long, default_value = "1,8,32", value_delimiter = ',', value_name = "N")]
+    pub batch: Vec<u32>,
+    /// Counted runs of each test, after one that is not counted.
+    #[arg(short, long, default_value_t = 3, value_name = "N")]
+    pub runs: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// A count above 0, with `k` for 1024: 32k.
+fn count(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1024),
+        None => (text, 1),
+    };
+    let value = digits.parse::<u32>().ok().and_then(|v| v.checked_mul(unit));
+    value.filter(|v| *v > 0).ok_or_else(|| "expected a number from 1, such as 512 or 32k".into())
+}
+
+/// Bytes with an optional unit: 512MiB, 2GiB, 1000000.
+fn bytes(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1u64,
+        "k" | "kib" => 1 << 10,
+        "kb" => 1000,
+        "m" | "mib" => 1 << 20,
+        "mb" => 1_000_000,
+        "g" | "gib" => 1 << 30,
+        "gb" => 1_000_000_000,
+        _ => return Err("expected bytes, such as 512MiB or 2GiB".into()),
+    };
+    let value = number.parse::<f64>().ok().map(|v| v * factor as f64);
+    let value = value.filter(|v| *v >= 1.0 && *v < 1e18);
+    value.map(|v| v as u64).ok_or_else(|| "expected bytes, such as 512MiB or 2GiB".into())
+}

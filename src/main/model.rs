@@ -1,0 +1,169 @@
+//! Loading a model for any face, with what a person wants to see of it; and `bench model`.
+
+use crate::cli::{BenchModelArgs, ModelArgs};
+use crate::device;
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use tilewright::base::MonotonicClock;
+use tilewright::bench::{BenchModel, Measured};
+use tilewright::engine::{LoadOptions, Loaded, Sizes, fable, load};
+use tilewright::model::Model;
+use tilewright::record::Device;
+use tilewright::weights::Weights;
+
+/// Opens the weights called `model`.
+pub fn weights(model: &str) -> Result<Weights> {
+    if model == "fable" {
+        return Ok(fable()?);
+    }
+    Ok(Weights::open(Path::new(model))?)
+}
+
+fn options(args: &ModelArgs) -> Result<LoadOptions> {
+    let read = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path).with_context(|| format!("--chat-template {}", path.display()))
+    };
+    Ok(LoadOptions {
+        context: args.ctx_size,
+        sequences: args.max_num_seqs,
+        step_tokens: args.max_num_batched_tokens,
+        kv_memory: args.kv_memory,
+        block_size: args.block_size.parse().ok(),
+        name: args.served_model_name.clone(),
+        template: args.chat_template.as_ref().map(read).transpose()?,
+        memory: memory(),
+    })
+}
+
+/// Memory this process could still use, where the system says.
+fn memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find(|l| l.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The sizes, printed before anything is uploaded.
+fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) -> Result<Sizes> {
+    if !device.facts().software() {
+        options.memory = device.facts().memory_bytes;
+    }
+    let sizes = Sizes::choose(weights, device.facts(), options)?;
+    let (budget, o) = (&sizes.budget, &sizes.options);
+    eprintln!(
+        "model: {} ({}), weights {}, KV {} ({} blocks x {} tokens), scratch {}",
+        weights.name(),
+        sizes.spec.architecture,
+        mib(budget.weights),
+        mib(budget.kv),
+        o.blocks,
+        o.block_size,
+        mib(budget.scratch),
+    );
+    Ok(sizes)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    let style = "loading [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Device, weights, sizes, upload: everything up to a model that is ready.
+pub fn ready(args: &ModelArgs) -> Result<Loaded> {
+    let mut options = options(args)?;
+    let device = device::open(&args.device)?;
+    let weights = weights(&args.model)?;
+    let sizes = sizes(&weights, device.as_ref(), &mut options)?;
+    let bar = bar();
+    let mut progress = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let clock = MonotonicClock::default();
+    let loaded = load(&weights, device, &sizes, &options, &clock, &mut progress)?;
+    bar.finish_and_clear();
+    for warning in &loaded.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let limits = &loaded.limits;
+    eprintln!(
+        "ready: {} tokens per step, {} sequences, context {}",
+        limits.step_tokens_max, limits.sequences_max, limits.context_max
+    );
+    Ok(loaded)
+}
+
+pub fn bench(args: &BenchModelArgs) -> Result<ExitCode> {
+    let mut options = options(&args.model)?;
+    let batch = args.batch.iter().copied().max().unwrap_or(1).max(1);
+    let longest = args.prompt.iter().copied().max().unwrap_or(1).max(args.generate + 1);
+    options.sequences = Some(batch);
+    let mut device = device::open(&args.model.device)?;
+    let weights = weights(&args.model.model)?;
+    options.context = options.context.or(Some(longest));
+    options.step_tokens = options.step_tokens.or(Some(longest));
+    let sizes = sizes(&weights, device.as_ref(), &mut options)?;
+    let start = std::time::Instant::now();
+    let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
+    let load_seconds = start.elapsed().as_secs_f64();
+    let mut bench = BenchModel::new(model, device, MonotonicClock::default());
+    let mut rows = Vec::new();
+    for &tokens in &args.prompt {
+        rows.push(bench.prompt(tokens, args.runs)?);
+    }
+    for &batch in &args.batch {
+        rows.push(bench.generate(args.generate, batch, args.runs)?);
+    }
+    report(args, &bench, &rows, load_seconds)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report<C: tilewright::base::Clock>(
+    args: &BenchModelArgs,
+    bench: &BenchModel<C>,
+    rows: &[Measured],
+    load_seconds: f64,
+) -> Result<()> {
+    let resident = resident_bytes();
+    if args.json {
+        let json = serde_json::json!({
+            "model": args.model.model,
+            "device": bench.facts(),
+            "load_seconds": load_seconds,
+            "resident_bytes": resident,
+            "tests": rows,
+        });
+        println!("{}", serde_json::to_string_pretty(&json)?);
+        return Ok(());
+    }
+    println!("| {:<10} | {:>5} | {:>18} |", "test", "batch", "tokens/s");
+    println!("|{}|{}:|{}:|", "-".repeat(12), "-".repeat(6), "-".repeat(19));
+    for row in rows {
+        let speed = format!("{:.2} ± {:.2}", row.mean, row.deviation);
+        println!("| {:<10} | {:>5} | {:>18} |", row.test, row.batch, speed);
+    }
+    println!("load {load_seconds:.2} s, resident {}", mib(resident.unwrap_or(0)));
+    Ok(())
+}
+
+/// Resident memory of this process, where the system says.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+}

@@ -1,0 +1,60 @@
+//! [`Batch`]: the rows of one step as the model takes them.
+
+use crate::kernels::sample;
+
+/// How one row is sampled, what changes its logits, and what comes back: the kernels' own words.
+pub type SampleRow = sample::SampleRow;
+pub type Edit = sample::Edit;
+pub type SampleResult = sample::SampleResult;
+
+/// One sequence's part of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchRow {
+    /// First token of the row in [`Batch::tokens`], and how many.
+    pub first: u32,
+    pub len: u32,
+    /// Position of the first token.
+    pub start: u32,
+    /// Where the row's block table begins in [`Batch::tables`]; it covers `start + len` positions.
+    pub table: u32,
+}
+
+/// The rows of a step, flat. Kept between steps, so that steady state allocates nothing.
+#[derive(Clone, Default, Debug)]
+pub struct Batch {
+    pub tokens: Vec<u32>,
+    pub rows: Vec<BatchRow>,
+    /// Block ids.
+    pub tables: Vec<u32>,
+    /// (index in `tokens` whose logits are wanted, how to sample from them).
+    pub samples: Vec<(u32, SampleRow)>,
+    /// Ordered by row.
+    pub edits: Vec<Edit>,
+    /// Also bring back the raw logits of the sampled rows (for verification).
+    pub logits: bool,
+}
+
+impl Batch {
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.rows.clear();
+        self.tables.clear();
+        self.samples.clear();
+        self.edits.clear();
+        self.logits = false;
+    }
+
+    /// Adds a row; returns the index of its first token.
+    pub fn push_row(&mut self, tokens: &[u32], start: u32, table: &[u32]) -> u32 {
+        let first = self.tokens.len() as u32;
+        self.rows.push(BatchRow {
+            first,
+            len: tokens.len() as u32,
+            start,
+            table: self.tables.len() as u32,
+        });
+        self.tokens.extend_from_slice(tokens);
+        self.tables.extend_from_slice(table);
+        first
+    }
+}

@@ -1,0 +1,262 @@
+//! The forward pass: writes the whole recording of a step, from token ids to sampled ids.
+
+use super::load::{Layer, stride};
+use super::{Batch, Model};
+use crate::kernels::attn::{Attn, AttnRow, AttnWork, ITEM_WORDS, MERGE_WORDS};
+use crate::kernels::block::{NormRms, RopeKv, RopeKvParams, act_glu};
+use crate::kernels::mul::{Embed, Matrix, Mul};
+use crate::kernels::sample::{EDIT_WORDS, OUT_WORDS, Sample, SampleResult};
+use crate::record::{Binding, Recording};
+
+/// Words of the step's metadata where each list begins.
+#[derive(Default)]
+struct Meta {
+    words: Vec<u32>,
+    tokens: u32,
+    positions: u32,
+    slots: u32,
+    rows: u32,
+    items: u32,
+    merges: u32,
+    work: AttnWork,
+}
+
+impl Meta {
+    fn of(model: &Model, batch: &Batch) -> Self {
+        let mut meta = Meta::default();
+        let size = model.options.block_size;
+        meta.tokens = meta.list(batch.tokens.iter().copied());
+        let positions = |r: &super::BatchRow| r.start..r.start + r.len;
+        meta.positions = meta.list(batch.rows.iter().flat_map(positions));
+        let slot = |r: &super::BatchRow, position: u32| {
+            let block = batch.tables[(r.table + position / size) as usize];
+            block * size + position % size
+        };
+        meta.slots =
+            meta.list(batch.rows.iter().flat_map(|r| positions(r).map(move |p| slot(r, p))));
+        meta.rows = meta.list(batch.samples.iter().map(|s| s.0));
+        let tables = meta.list(batch.tables.iter().copied());
+        let rows: Vec<AttnRow> = batch
+            .rows
+            .iter()
+            .map(|r| AttnRow {
+                first: r.first,
+                len: r.len,
+                start: r.start,
+                table_at: tables + r.table,
+            })
+            .collect();
+        let mut work = AttnWork::default();
+        work.fill(&rows, model.heads(), model.partials_max());
+        debug_assert_eq!(ITEM_WORDS + MERGE_WORDS, 12);
+        meta.items = meta.list(work.items.iter().flatten().copied());
+        meta.merges = meta.list(work.merges.iter().flatten().copied());
+        meta.work = work;
+        meta
+    }
+
+    fn list(&mut self, words: impl Iterator<Item = u32>) -> u32 {
+        let at = self.words.len() as u32;
+        self.words.extend(words);
+        at
+    }
+}
+
+impl Model {
+    /// Writes the step of `batch` into `out` (cleared first). The downloads are the results of the
+    /// sampled rows, then, if asked for, their logits.
+    ///
+    /// # Panics
+    /// If the batch exceeds the sizes the model was loaded with: the scheduler keeps to them.
+    pub fn record(&self, batch: &Batch, out: &mut Recording) {
+        out.clear();
+        let tokens = batch.tokens.len() as u32;
+        assert!(tokens <= self.options.step_tokens_max, "{tokens} tokens exceed the step budget");
+        assert!(batch.samples.len() <= self.options.sequences_max as usize, "too many rows");
+        let meta = Meta::of(self, batch);
+        let s = &self.scratch;
+        assert!(meta.words.len() as u64 * 4 <= s.meta.bytes, "step metadata too long");
+        out.upload(s.meta.buffer, 0, bytemuck::cast_slice(&meta.words));
+        Embed {
+            w: &self.embedding,
+            tokens,
+            meta: s.meta,
+            tokens_at: meta.tokens,
+            x: s.x,
+            x_stride: stride(self.spec.hidden),
+            scale: 1.0,
+        }
+        .record(&self.facts, out);
+        for layer in &self.layers {
+            self.attention(layer, tokens, &meta, out);
+            self.feed_forward(layer, tokens, out);
+        }
+        self.sampling(batch, &meta, out);
+    }
+
+    fn norm(&self, rows: u32, w: Binding, out: &mut Recording) {
+        let s = &self.scratch;
+        let row = stride(self.spec.hidden);
+        NormRms {
+            rows,
+            dim: self.spec.hidden,
+            x: s.x,
+            x_stride: row,
+            w,
+            meta: s.meta,
+            rows_at: None,
+            y: s.h,
+            y_stride: row,
+            eps: self.spec.norm_eps,
+            offset: 0.0,
+        }
+        .record(&self.facts, out);
+    }
+
+    fn mul(
+        &self,
+        (w, bias): (&Matrix, Option<Binding>),
+        tokens: u32,
+        x: Binding,
+        y: Binding,
+        accumulate: bool,
+        out: &mut Recording,
+    ) {
+        let (x_stride, y_stride) = (stride(w.cols), stride(w.rows));
+        Mul { w, tokens, x, x_stride, y, y_stride, bias, accumulate }.record(&self.facts, out);
+    }
+
+    fn attention(&self, layer: &Layer, tokens: u32, meta: &Meta, out: &mut Recording) {
+        let (s, spec) = (&self.scratch, &self.spec);
+        let [q, k, v, o, ..] = layer.bias;
+        self.norm(tokens, layer.attention_norm, out);
+        self.mul((&layer.q, q), tokens, s.h, s.q, false, out);
+        self.mul((&layer.k, k), tokens, s.h, s.k, false, out);
+        self.mul((&layer.v, v), tokens, s.h, s.v, false, out);
+        let params = RopeKvParams {
+            tokens,
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.head_dim,
+            rotary: spec.rope.rotary,
+            q_stride: stride(spec.q_dim()),
+            kv_stride: stride(spec.kv_dim()),
+            block_size: self.options.block_size,
+            positions_at: meta.positions,
+            slots_at: meta.slots,
+            grid_x: 0,
+        };
+        RopeKv {
+            params,
+            q: s.q,
+            k: s.k,
+            v: s.v,
+            table: self.rope,
+            meta: s.meta,
+            k_cache: layer.k_cache,
+            v_cache: layer.v_cache,
+        }
+        .record(&self.facts, out);
+        Attn {
+            work: &meta.work,
+            items_at: meta.items,
+            merges_at: meta.merges,
+            heads: self.heads(),
+            block_size: self.options.block_size,
+            scale: spec.attention_scale,
+            q: s.q,
+            q_stride: stride(spec.q_dim()),
+            k_cache: layer.k_cache,
+            v_cache: layer.v_cache,
+            meta: s.meta,
+            partial: s.partial,
+            out: s.attention,
+        }
+        .record(&self.facts, out);
+        self.mul((&layer.out, o), tokens, s.attention, s.x, true, out);
+    }
+
+    fn feed_forward(&self, layer: &Layer, tokens: u32, out: &mut Recording) {
+        let s = &self.scratch;
+        let [.., gate, up, down] = layer.bias;
+        self.norm(tokens, layer.ffn_norm, out);
+        self.mul((&layer.gate, gate), tokens, s.h, s.gate, false, out);
+        self.mul((&layer.up, up), tokens, s.h, s.up, false, out);
+        act_glu(tokens * stride(self.spec.ffn), s.gate, s.up, &self.facts, out);
+        self.mul((&layer.down, down), tokens, s.gate, s.x, true, out);
+    }
+
+    /// Final norm, head and sampling of the wanted rows, as many at once as their logits fit.
+    fn sampling(&self, batch: &Batch, meta: &Meta, out: &mut Recording) {
+        let (s, spec) = (&self.scratch, &self.spec);
+        let count = batch.samples.len() as u32;
+        if count == 0 {
+            return;
+        }
+        let rows: Vec<_> = batch.samples.iter().map(|s| s.1).collect();
+        out.upload(s.rows.buffer, 0, bytemuck::cast_slice(&rows));
+        assert!(batch.edits.len() as u64 * 32 <= s.edits.bytes, "too many edits of logits");
+        if !batch.edits.is_empty() {
+            out.upload(s.edits.buffer, 0, bytemuck::cast_slice(&batch.edits));
+        }
+        let at_once = Self::logit_rows(spec, &self.options, &self.facts);
+        assert!(!batch.logits || count <= at_once, "logits of {count} rows do not fit at once");
+        for first in (0..count).step_by(at_once as usize) {
+            let rows = at_once.min(count - first);
+            NormRms {
+                rows,
+                dim: spec.hidden,
+                x: s.x,
+                x_stride: stride(spec.hidden),
+                w: self.final_norm,
+                meta: s.meta,
+                rows_at: Some(meta.rows + first),
+                y: s.last,
+                y_stride: stride(spec.hidden),
+                eps: spec.norm_eps,
+                offset: 0.0,
+            }
+            .record(&self.facts, out);
+            self.mul((&self.head, None), rows, s.last, s.logits, false, out);
+            let edit = |row: u32| batch.edits.partition_point(|e| e.row < row) as u32;
+            Sample {
+                row_base: first,
+                count: rows,
+                edit_range: edit(first)..edit(first + rows),
+                vocab: spec.vocab,
+                stride: stride(spec.vocab),
+                rows: s.rows,
+                edits: s.edits,
+                logits: s.logits,
+                weights: s.weights,
+                out: s.out,
+            }
+            .record(&self.facts, out);
+        }
+        out.download(Binding { bytes: u64::from(count * OUT_WORDS) * 4, ..s.out });
+        if batch.logits {
+            let bytes = u64::from(count) * u64::from(stride(spec.vocab)) * 4;
+            out.download(Binding { bytes, ..s.logits });
+        }
+    }
+
+    /// The results of the sampled rows of `batch`, from the bytes that came back.
+    pub fn results(&self, batch: &Batch, bytes: &[u8]) -> Vec<SampleResult> {
+        let words: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(bytes);
+        let rows = words.chunks_exact(OUT_WORDS as usize).zip(&batch.samples);
+        rows.map(|(words, sample)| SampleResult::from_words(words, sample.1.top)).collect()
+    }
+
+    /// The logits that came back with `batch`, one vector per sampled row.
+    pub fn logits(&self, batch: &Batch, bytes: &[u8]) -> Vec<Vec<f32>> {
+        let floats: Vec<f32> = bytemuck::allocation::pod_collect_to_vec(bytes);
+        let skip = batch.samples.len() * OUT_WORDS as usize;
+        let rows = floats[skip..].chunks_exact(stride(self.spec.vocab) as usize);
+        rows.map(|row| row[..self.spec.vocab as usize].to_vec()).collect()
+    }
+
+    /// Edits of logits one step can hold.
+    pub fn edits_max(&self) -> u32 {
+        (self.scratch.edits.bytes / (u64::from(EDIT_WORDS) * 4)) as u32
+    }
+}

@@ -1,0 +1,199 @@
+//! Rotary position embedding: scaling kinds, and the (cos, sin) table in f32.
+//!
+//! Formulas: RoPE (Su et al. 2021), YaRN (Peng et al. 2023), and the Llama 3.1 rule as published
+//! with the model; divisors and attention factors as `transformers` computes them.
+
+use super::{ModelError, Rope};
+use crate::weights::{GgufMeta, HfMeta, Weights};
+
+/// How inverse frequencies are changed for contexts longer than the trained one.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Scaling {
+    None,
+    Linear {
+        factor: f32,
+    },
+    Llama3 {
+        factor: f32,
+        low: f32,
+        high: f32,
+        original: f32,
+    },
+    Yarn {
+        factor: f32,
+        original: f32,
+        fast: f32,
+        slow: f32,
+        attention: f32,
+    },
+    /// A divisor per pair, stored in the file (GGUF `rope_freqs.weight`).
+    Divisors(Vec<f32>),
+}
+
+fn refuse(file: &str, key: &str, problem: String) -> ModelError {
+    ModelError::Config { file: file.into(), key: key.into(), problem }
+}
+
+const KINDS: &str = "supported: default, linear, llama3, yarn";
+
+impl Scaling {
+    pub(super) fn from_hf(weights: &Weights, meta: &HfMeta) -> Result<Self, ModelError> {
+        let file = weights.name();
+        let has = |key: &str| meta.get(key).is_some_and(|v| v.is_object());
+        let Some(at) = ["rope_parameters", "rope_scaling"].into_iter().find(|k| has(k)) else {
+            return Ok(Self::None);
+        };
+        let key = |tail: &str| format!("{at}.{tail}");
+        let kind = match meta.find_str(&key("rope_type"))? {
+            Some(kind) => kind,
+            None => meta.find_str(&key("type"))?.unwrap_or("default"),
+        };
+        let original = || -> Result<f32, ModelError> {
+            let own = meta.find_f32(&key("original_max_position_embeddings"))?;
+            Ok(match own {
+                Some(own) => own,
+                None => meta.f32("max_position_embeddings")?,
+            })
+        };
+        match kind {
+            "default" => Ok(Self::None),
+            "linear" => Ok(Self::Linear { factor: meta.f32(&key("factor"))? }),
+            "llama3" => Ok(Self::Llama3 {
+                factor: meta.f32(&key("factor"))?,
+                low: meta.f32(&key("low_freq_factor"))?,
+                high: meta.f32(&key("high_freq_factor"))?,
+                original: original()?,
+            }),
+            "yarn" => {
+                for option in ["mscale", "mscale_all_dim", "truncate"] {
+                    if meta.get(&key(option)).is_some() {
+                        let problem = "is not supported".to_string();
+                        return Err(refuse(file, &key(option), problem));
+                    }
+                }
+                let factor = meta.f32(&key("factor"))?;
+                let attention = meta.find_f32(&key("attention_factor"))?;
+                Ok(Self::Yarn {
+                    factor,
+                    original: original()?,
+                    fast: meta.find_f32(&key("beta_fast"))?.unwrap_or(32.0),
+                    slow: meta.find_f32(&key("beta_slow"))?.unwrap_or(1.0),
+                    attention: attention.unwrap_or_else(|| yarn_attention(factor)),
+                })
+            }
+            other => Err(refuse(file, &key("rope_type"), format!("`{other}` is unknown; {KINDS}"))),
+        }
+    }
+
+    pub(super) fn from_gguf(
+        weights: &Weights,
+        meta: &GgufMeta,
+        arch: &str,
+    ) -> Result<Self, ModelError> {
+        let file = weights.name();
+        if let Some(tensor) = weights.tensor("rope_freqs.weight") {
+            let raw = weights.read_rows(tensor, 0, tensor.rows())?;
+            let mut divisors = vec![0.0; tensor.rows() as usize];
+            crate::weights::blocks::decode(tensor.format, &raw, &mut divisors);
+            return Ok(Self::Divisors(divisors));
+        }
+        let key = |tail: &str| format!("{arch}.rope.scaling.{tail}");
+        let factor = || meta.f32(&key("factor"));
+        match meta.find_str(&key("type"))?.unwrap_or("none") {
+            "none" => Ok(Self::None),
+            "linear" => Ok(Self::Linear { factor: factor()? }),
+            "yarn" => {
+                let factor = factor()?;
+                Ok(Self::Yarn {
+                    factor,
+                    original: meta.f32(&key("original_context_length"))?,
+                    fast: meta.find_f32(&key("yarn_beta_fast"))?.unwrap_or(32.0),
+                    slow: meta.find_f32(&key("yarn_beta_slow"))?.unwrap_or(1.0),
+                    attention: yarn_attention(factor)
+                        * meta.find_f32(&key("attn_factor"))?.unwrap_or(1.0),
+                })
+            }
+            other => Err(refuse(file, &key("type"), format!("`{other}` is unknown; {KINDS}"))),
+        }
+    }
+
+    /// Factor of cos and sin.
+    fn attention(&self) -> f32 {
+        match self {
+            Self::Yarn { attention, .. } => *attention,
+            _ => 1.0,
+        }
+    }
+}
+
+fn yarn_attention(factor: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+}
+
+impl Rope {
+    /// Inverse frequency per rotary pair.
+    pub fn inverse_frequencies(&self) -> Vec<f32> {
+        let pairs = self.rotary as usize / 2;
+        let plain: Vec<f32> = (0..pairs)
+            .map(|i| 1.0 / self.theta.powf((2 * i) as f32 / self.rotary as f32))
+            .collect();
+        match &self.scaling {
+            Scaling::None => plain,
+            Scaling::Linear { factor } => plain.iter().map(|f| f / factor).collect(),
+            Scaling::Divisors(divisors) => {
+                plain.iter().enumerate().map(|(i, f)| f / divisors.get(i).unwrap_or(&1.0)).collect()
+            }
+            Scaling::Llama3 { factor, low, high, original } => {
+                plain.iter().map(|f| llama3(*f, *factor, *low, *high, *original)).collect()
+            }
+            Scaling::Yarn { factor, original, fast, slow, .. } => {
+                self.yarn(&plain, *factor, *original, *fast, *slow)
+            }
+        }
+    }
+
+    fn yarn(&self, plain: &[f32], factor: f32, original: f32, fast: f32, slow: f32) -> Vec<f32> {
+        let dim = f64::from(self.rotary);
+        let pair_at = |rotations: f32| {
+            let wave = f64::from(original) / (f64::from(rotations) * std::f64::consts::TAU);
+            dim * wave.ln() / (2.0 * f64::from(self.theta).ln())
+        };
+        let low = pair_at(fast).floor().max(0.0) as f32;
+        let mut high = pair_at(slow).ceil().min(dim - 1.0) as f32;
+        if low == high {
+            high += 0.001;
+        }
+        let blend = |(i, f): (usize, &f32)| {
+            let keep = 1.0 - ((i as f32 - low) / (high - low)).clamp(0.0, 1.0);
+            f / factor * (1.0 - keep) + f * keep
+        };
+        plain.iter().enumerate().map(blend).collect()
+    }
+
+    /// `[position][pair]` of (cos, sin), flat, for `positions` positions.
+    pub fn table(&self, positions: u32) -> Vec<f32> {
+        let frequencies = self.inverse_frequencies();
+        let scale = self.scaling.attention();
+        let mut out = Vec::with_capacity(positions as usize * frequencies.len() * 2);
+        for position in 0..positions {
+            for frequency in &frequencies {
+                let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();
+                out.push(cos as f32 * scale);
+                out.push(sin as f32 * scale);
+            }
+        }
+        out
+    }
+}
+
+fn llama3(frequency: f32, factor: f32, low: f32, high: f32, original: f32) -> f32 {
+    let wave = std::f32::consts::TAU / frequency;
+    if wave < original / high {
+        return frequency;
+    }
+    if wave > original / low {
+        return frequency / factor;
+    }
+    let smooth = (original / wave - low) / (high - low);
+    (1.0 - smooth) * frequency / factor + smooth * frequency
+}

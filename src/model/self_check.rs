@@ -1,0 +1,66 @@
+//! The start-up check of the rule that numbers do not depend on company: a product of 1, 2, 7, 8
+//! and 33 rows must give each row the bits it has alone.
+
+use super::{Model, ModelError};
+use crate::kernels::mul::{Matrix, Mul};
+use crate::record::{Binding, Device, Recording};
+use std::collections::BTreeSet;
+
+const ROWS: [u32; 4] = [2, 7, 8, 33];
+
+/// Checks one matrix of every format the model has.
+pub fn self_check(model: &Model, device: &mut dyn Device) -> Result<(), ModelError> {
+    let mut seen = BTreeSet::new();
+    let layers = model.layers.iter().flat_map(|l| [&l.q, &l.v, &l.down]);
+    for matrix in layers.chain([&model.head]) {
+        if seen.insert(matrix.format) {
+            check(model, matrix, device)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(model: &Model, w: &Matrix, device: &mut dyn Device) -> Result<(), ModelError> {
+    let most = ROWS[ROWS.len() - 1];
+    let part = Matrix { rows: w.parts[0].rows, parts: w.parts[..1].to_vec(), ..w.clone() };
+    let (x_stride, y_stride) = (super::load::stride(w.cols), super::load::stride(part.rows));
+    let mut buffer = |label: &str, values: u32| -> Result<Binding, ModelError> {
+        let bytes = u64::from(values) * 4;
+        Ok(Binding { buffer: device.create_buffer(label, bytes)?, offset: 0, bytes })
+    };
+    let x = buffer("self-check x", most * x_stride)?;
+    let y = buffer("self-check y", most * y_stride)?;
+    let mut values = vec![0f32; (most * x_stride) as usize];
+    for (row, values) in values.chunks_exact_mut(x_stride as usize).enumerate() {
+        for (i, value) in values.iter_mut().take(w.cols as usize).enumerate() {
+            *value = (((row * 7919 + i * 104_729) % 2003) as f32 - 1001.0) / 517.0;
+        }
+    }
+    let run = |device: &mut dyn Device, first: u32, tokens: u32| {
+        let mut recording = Recording::default();
+        let from = (first * x_stride) as usize;
+        let rows = &values[from..from + (tokens * x_stride) as usize];
+        recording.upload(x.buffer, 0, bytemuck::cast_slice(rows));
+        Mul { w: &part, tokens, x, x_stride, y, y_stride, bias: None, accumulate: false }
+            .record(&model.facts, &mut recording);
+        recording.download(Binding { bytes: u64::from(tokens * y_stride) * 4, ..y });
+        device.run(&recording).map(|f| f.bytes)
+    };
+    let mut alone = Vec::new();
+    for row in 0..most {
+        alone.extend(run(device, row, 1)?);
+    }
+    let mut differs = None;
+    for rows in ROWS {
+        let together = run(device, 0, rows)?;
+        if together[..] != alone[..together.len()] {
+            differs = Some(rows);
+        }
+    }
+    device.free_buffer(x.buffer);
+    device.free_buffer(y.buffer);
+    match differs {
+        Some(rows) => Err(ModelError::NotInvariant { rows, format: w.format.to_string() }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,84 @@
+//! Who may ask, and how answers are tied to questions: bearer keys, request ids, origins.
+
+use super::app::App;
+use super::error::ApiError;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::hint::black_box;
+use std::sync::Arc;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_MAX: usize = 128;
+
+/// Sends the client's `x-request-id` back, or a new one.
+pub(super) async fn request_id(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let usable =
+        |id: &&HeaderValue| id.len() <= REQUEST_ID_MAX && !id.is_empty() && id.to_str().is_ok();
+    let given = request.headers().get(&REQUEST_ID).filter(usable).cloned();
+    let id = given.or_else(|| HeaderValue::from_str(&format!("req-{}", app.fresh_id())).ok());
+    let mut response = next.run(request).await;
+    if let Some(id) = id {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+/// Lets only holders of a key pass, if keys are set. `/health` is open to all.
+pub(super) async fn require_key(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let keys = &app.config.api_keys;
+    if keys.is_empty() || request.uri().path() == "/health" {
+        return next.run(request).await;
+    }
+    let given = bearer(request.headers()).unwrap_or_default();
+    // Every key is compared, so that time tells nothing about which one was near.
+    let known = keys.iter().fold(false, |known, key| known | same(key.as_bytes(), given));
+    if known && !given.is_empty() {
+        return next.run(request).await;
+    }
+    let message = "a valid key is required: Authorization: Bearer KEY";
+    let error = ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message);
+    ApiError { kind: "authentication_error", ..error }.into_response()
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, key) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(key.trim_ascii())
+}
+
+/// Equality in time that depends on the length of `given` alone.
+fn same(key: &[u8], given: &[u8]) -> bool {
+    let mut differs = u8::from(key.len() != given.len());
+    for (index, byte) in given.iter().enumerate() {
+        let other = key.get(index).copied().unwrap_or(!byte);
+        differs = black_box(differs | (byte ^ other));
+    }
+    differs == 0
+}
+
+/// Lets pages of the listed origins read answers; no list, no layer.
+pub(super) fn cors(origins: &[String]) -> Option<CorsLayer> {
+    let origins: Vec<HeaderValue> =
+        origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
+    if origins.is_empty() {
+        return None;
+    }
+    Some(
+        CorsLayer::new()
+            .allow_origin(AllowOrigin::list(origins))
+            .allow_methods([Method::GET, Method::POST])
+            .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID])
+            .expose_headers([REQUEST_ID]),
+    )
+}

@@ -1,0 +1,203 @@
+//! The parameters that both generating routes share: JSON types are checked here, values by
+//! the engine, which knows the model.
+
+use super::app::App;
+use super::error::{ApiError, ApiResult};
+use super::fields::Fields;
+use crate::base::TokenId;
+use crate::engine::{EngineHandle, GenerateRequest};
+use axum::http::StatusCode;
+use serde_json::Value;
+
+/// Fields of OpenAI's API that change nothing here.
+const WITHOUT_EFFECT: [&str; 8] = [
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "parallel_tool_calls",
+    "safety_identifier",
+    "prompt_cache_key",
+    "verbosity",
+];
+
+/// A parsed request, its prompt still missing.
+pub(super) struct Params {
+    pub stream: bool,
+    pub include_usage: bool,
+    pub return_token_ids: bool,
+    pub request: GenerateRequest,
+    /// The name under which the token limit came.
+    limit_name: &'static str,
+}
+
+impl Params {
+    pub fn read(fields: &mut Fields<'_>) -> ApiResult<Self> {
+        for name in WITHOUT_EFFECT {
+            fields.get(name);
+        }
+        let stream = fields.boolean("stream")?.unwrap_or(false);
+        let (limit_name, max_tokens) = token_limit(fields)?;
+        refuse_unsupported(fields)?;
+        let request = GenerateRequest {
+            prompt: Vec::new(),
+            max_tokens,
+            min_tokens: fields.count("min_tokens")?,
+            temperature: fields.number("temperature")?,
+            top_k: top_k(fields)?,
+            top_p: fields.number("top_p")?,
+            min_p: fields.number("min_p")?,
+            repetition_penalty: repetition(fields)?,
+            presence_penalty: fields.number("presence_penalty")?,
+            frequency_penalty: fields.number("frequency_penalty")?,
+            logit_bias: logit_bias(fields)?,
+            seed: fields.bits("seed")?,
+            stop: stop(fields)?,
+            stop_token_ids: match fields.array("stop_token_ids")? {
+                Some(ids) => token_ids(ids, "stop_token_ids")?,
+                None => Vec::new(),
+            },
+            ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
+            logprobs: None,
+        };
+        Ok(Self {
+            stream,
+            include_usage: include_usage(fields, stream)?,
+            return_token_ids: fields.boolean("return_token_ids")?.unwrap_or(false),
+            request,
+            limit_name,
+        })
+    }
+
+    /// The engine's errors in the words of this request.
+    pub fn rename(&self, mut error: ApiError) -> ApiError {
+        if self.limit_name != "max_tokens" {
+            error.message = error.message.replace("max_tokens", self.limit_name);
+            error.param = error.param.map(|param| match param.as_str() {
+                "max_tokens" => self.limit_name.to_string(),
+                _ => param,
+            });
+        }
+        error
+    }
+}
+
+/// Checks `model`, and tells of fields that no route asked for.
+pub(super) fn check_model(fields: &mut Fields<'_>, engine: &EngineHandle) -> ApiResult<()> {
+    match fields.string("model")? {
+        Some(name) if name != engine.card().name => Err(model_not_found(name, engine)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn model_not_found(name: &str, engine: &EngineHandle) -> ApiError {
+    let own = &engine.card().name;
+    let message = format!("the model {name:?} does not exist here; this server has {own:?}");
+    ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message).with_param("model")
+}
+
+pub(super) fn note_unknown(app: &App, route: &str, fields: &Fields<'_>) {
+    for name in fields.unknown() {
+        app.note_unknown(route, name);
+    }
+}
+
+/// `max_completion_tokens`, or by its older name `max_tokens`.
+fn token_limit(fields: &mut Fields<'_>) -> ApiResult<(&'static str, Option<u32>)> {
+    let new = fields.count("max_completion_tokens")?;
+    let old = fields.count("max_tokens")?;
+    match (new, old) {
+        (Some(new), Some(old)) if new != old => {
+            let message = "differs from max_tokens; give one of the two";
+            Err(fields.wrong("max_completion_tokens", message))
+        }
+        (Some(new), _) => Ok(("max_completion_tokens", Some(new))),
+        (None, old) => Ok(("max_tokens", old)),
+    }
+}
+
+/// What the API has and this server does not: refused, so that nobody takes the answer for it.
+fn refuse_unsupported(fields: &mut Fields<'_>) -> ApiResult<()> {
+    for name in ["n", "best_of"] {
+        match fields.count(name)? {
+            None | Some(1) => {}
+            Some(_) => return Err(fields.wrong(name, "must be 1: one choice per request")),
+        }
+    }
+    if let Some(format) = fields.object("response_format")?
+        && format.get("type").and_then(Value::as_str) != Some("text")
+    {
+        let message = "supports only {\"type\":\"text\"}";
+        return Err(fields.wrong("response_format", message));
+    }
+    let choice = fields.get("tool_choice").and_then(Value::as_str);
+    for name in ["tools", "functions"] {
+        let some = fields.array(name)?.is_some_and(|tools| !tools.is_empty());
+        if some && choice != Some("none") {
+            let message = "cannot be called: this server answers with text only";
+            return Err(fields.wrong(name, message));
+        }
+    }
+    Ok(())
+}
+
+/// 0 and −1 keep all.
+fn top_k(fields: &mut Fields<'_>) -> ApiResult<Option<u32>> {
+    match fields.get("top_k") {
+        Some(value) if value.as_i64() == Some(-1) => Ok(Some(0)),
+        _ => fields.count("top_k"),
+    }
+}
+
+fn repetition(fields: &mut Fields<'_>) -> ApiResult<Option<f32>> {
+    let alias = fields.number("repeat_penalty")?;
+    Ok(fields.number("repetition_penalty")?.or(alias))
+}
+
+fn stop(fields: &mut Fields<'_>) -> ApiResult<Vec<String>> {
+    let wrong = "must be a string or an array of strings";
+    match fields.get("stop") {
+        None => Ok(Vec::new()),
+        Some(Value::String(one)) => Ok(vec![one.clone()]),
+        Some(Value::Array(many)) => many
+            .iter()
+            .map(|one| one.as_str().map(str::to_string).ok_or_else(|| fields.wrong("stop", wrong)))
+            .collect(),
+        Some(_) => Err(fields.wrong("stop", wrong)),
+    }
+}
+
+fn logit_bias(fields: &mut Fields<'_>) -> ApiResult<Vec<(TokenId, f32)>> {
+    let Some(map) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
+    let entry = |(key, value): (&String, &Value)| {
+        let id = key.parse::<TokenId>().map_err(|_| {
+            fields.wrong("logit_bias", format!("has the key {key:?}, which is no token id"))
+        })?;
+        let bias = value.as_f64().ok_or_else(|| {
+            fields.wrong("logit_bias", format!("has a value at {key:?} that is no number"))
+        })?;
+        Ok((id, bias as f32))
+    };
+    map.iter().map(entry).collect()
+}
+
+/// `stream_options.include_usage`; only for streams.
+fn include_usage(fields: &mut Fields<'_>, stream: bool) -> ApiResult<bool> {
+    let Some(options) = fields.object("stream_options")? else { return Ok(false) };
+    if !stream {
+        return Err(fields.wrong("stream_options", "is allowed only with stream: true"));
+    }
+    let mut options = Fields::new(options, "stream_options.");
+    Ok(options.boolean("include_usage")?.unwrap_or(false))
+}
+
+/// An array of token ids; which ids exist is the engine's to say.
+pub(super) fn token_ids(values: &[Value], field: &str) -> ApiResult<Vec<TokenId>> {
+    let id = |value: &Value| {
+        value.as_u64().and_then(|id| TokenId::try_from(id).ok()).ok_or_else(|| {
+            let message = format!("{field} must hold token ids, which are integers of 0 or more");
+            ApiError::field(field, message)
+        })
+    };
+    values.iter().map(id).collect()
+}

@@ -1,0 +1,450 @@
+//! Text to ids: one type over both sources, with the rules for control markers and BOS.
+//!
+//! The pipeline of the `tokenizers` crate does normalising, splitting and BPE; the added tokens
+//! are matched here ([`Markers`]), so that each use decides which of them it trusts.
+
+use super::added::{Added, Match, Trust};
+use super::stream::{Decoder, Decoding};
+use super::{ChatTemplate, Markers, Rendered, TextError, TextStream, Vocab};
+use crate::base::TokenId;
+use serde_json::Value;
+use std::sync::Arc;
+use tokenizers::normalizer::Range;
+use tokenizers::{
+    AddedVocabulary, Model, NormalizedString, Normalizer, OffsetReferential, OffsetType,
+    PreTokenizedString, PreTokenizer, Token, Tokenizer as Pipeline,
+};
+
+const FILE: &str = "tokenizer.json";
+
+/// Control tokens that end a turn or a text in the model families there are; a file that lists
+/// only one of them as EOS still means the others.
+const END_MARKERS: &[&str] = &[
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<eos>",
+    "</s>",
+    "<EOT>",
+    "<｜end▁of▁sentence｜>",
+];
+
+/// Markers of turns that some files fail to flag as control tokens.
+const TURN_MARKERS: &[&str] =
+    &["<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<s>", "</s>"];
+
+/// What files beside tokenizer.json say.
+#[derive(Clone, Debug, Default)]
+pub struct TokenizerExtra {
+    pub bos: Option<TokenId>,
+    pub eos: Vec<TokenId>,
+    pub bos_token: Option<String>,
+    pub eos_token: Option<String>,
+    /// `None`: as tokenizer.json's post-processor does.
+    pub add_bos: Option<bool>,
+    /// Rows of the model's logits, where they are more or fewer than the vocabulary.
+    pub logit_rows: Option<u32>,
+}
+
+impl TokenizerExtra {
+    /// Reads tokenizer_config.json, where there is one.
+    pub fn from_config(tokenizer_config: Option<&[u8]>) -> Result<Self, TextError> {
+        let Some(bytes) = tokenizer_config else { return Ok(Self::default()) };
+        let config: Value = serde_json::from_slice(bytes).map_err(|e| TextError::File {
+            file: "tokenizer_config.json",
+            reason: e.to_string(),
+        })?;
+        // A token is written as a string, or as an object with its content.
+        let token = |key: &str| {
+            let value = &config[key];
+            value.as_str().or_else(|| value["content"].as_str()).map(str::to_string)
+        };
+        Ok(Self {
+            bos_token: token("bos_token"),
+            eos_token: token("eos_token"),
+            add_bos: config["add_bos_token"].as_bool(),
+            ..Self::default()
+        })
+    }
+}
+
+/// The ids in a config's `eos_token_id`: a number, a list, or null.
+pub fn token_ids(value: Option<&Value>) -> Vec<TokenId> {
+    let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
+    match value {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        Some(one) => id(one).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// A vocabulary with its rules. Immutable; shared by `Arc`.
+#[derive(Debug)]
+pub struct Tokenizer {
+    pipeline: Pipeline,
+    markers: Arc<Markers>,
+    decoding: Decoding,
+    /// Piece of every id, as the decoder takes it.
+    pieces: Vec<Option<Box<str>>>,
+    special: Vec<bool>,
+    bos: Option<TokenId>,
+    /// Put before a prompt that does not begin with it.
+    prefix: Vec<TokenId>,
+    eos: Vec<TokenId>,
+    logit_rows: Option<u32>,
+}
+
+impl Tokenizer {
+    /// From a tokenizer.json and what the files beside it say.
+    pub fn from_json(tokenizer_json: &[u8], extra: TokenizerExtra) -> Result<Self, TextError> {
+        let wrong = |e: tokenizers::Error| TextError::File { file: FILE, reason: e.to_string() };
+        let mut pipeline = Pipeline::from_bytes(tokenizer_json).map_err(wrong)?;
+        let id_of =
+            |token: &Option<String>| token.as_deref().and_then(|token| pipeline.token_to_id(token));
+        let (mut bos, mut eos) = (extra.bos.or(id_of(&extra.bos_token)), extra.eos.clone());
+        eos.extend(id_of(&extra.eos_token));
+        let mut prefix = template_prefix(&pipeline).map_err(wrong)?;
+        bos = bos.or(prefix.first().copied());
+        match extra.add_bos {
+            Some(false) => prefix.clear(),
+            Some(true) if prefix.is_empty() => prefix.extend(bos),
+            _ => {}
+        }
+        let decoder = serde_json::to_value(pipeline.get_decoder())
+            .map_err(|e| TextError::File { file: FILE, reason: e.to_string() })?;
+        let decoding = Decoding::from_json(&decoder)?;
+        let added: Vec<(String, Added)> = pipeline
+            .get_added_tokens_decoder()
+            .into_iter()
+            .map(|(id, token)| {
+                let added = Added {
+                    id,
+                    special: token.special,
+                    hard: token.special,
+                    lstrip: token.lstrip,
+                    rstrip: token.rstrip,
+                    single_word: token.single_word,
+                };
+                (token.content, added)
+            })
+            .collect();
+        let mut pieces = Vec::new();
+        for (piece, id) in pipeline.get_vocab(true) {
+            set_piece(&mut pieces, id, piece)?;
+        }
+        pipeline.with_added_vocabulary(AddedVocabulary::new());
+        let parts = Parts { pipeline, added, decoding, pieces, bos, eos, prefix };
+        parts.into_tokenizer(extra.logit_rows)
+    }
+
+    /// From the `tokenizer.ggml.*` keys of a GGUF file.
+    pub fn from_vocab(vocab: Vocab) -> Result<Self, TextError> {
+        let built = vocab.build()?;
+        let bos = vocab.bos;
+        let prefix = bos.filter(|_| built.add_bos).into_iter().collect();
+        let mut eos: Vec<TokenId> = vocab.eos.into_iter().collect();
+        eos.extend(&vocab.eot);
+        let pieces = vocab.tokens.into_iter().map(|t| Some(t.into_boxed_str())).collect();
+        let parts = Parts {
+            pipeline: built.pipeline,
+            added: built.added,
+            decoding: Decoding::ByteLevel,
+            pieces,
+            bos,
+            eos,
+            prefix,
+        };
+        parts.into_tokenizer(None)
+    }
+
+    /// Plain text: control markers in it stay text, nothing is put before it.
+    pub fn encode(&self, text: &str) -> Vec<TokenId> {
+        self.run(text, &self.markers.find(text, &[], Trust::Plain))
+    }
+
+    /// A raw completion prompt: its author writes control markers on purpose, so they count. BOS
+    /// comes first where the tokenizer wants one, never twice.
+    pub fn encode_prompt(&self, text: &str) -> Vec<TokenId> {
+        let ids = self.run(text, &self.markers.find(text, &[], Trust::Markers));
+        self.with_prefix(ids)
+    }
+
+    /// A rendered chat: markers that the template wrote are ids, those that came with a message
+    /// stay text. BOS exactly once, whether template or tokenizer puts it.
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Vec<TokenId> {
+        let matches = self.markers.find(&rendered.text, &rendered.breaks, Trust::Markers);
+        let ids = self.run(&rendered.text, &matches);
+        self.with_prefix(ids)
+    }
+
+    fn with_prefix(&self, mut ids: Vec<TokenId>) -> Vec<TokenId> {
+        // One leading BOS is enough to tell that the prompt brings its own beginning.
+        if let Some(first) = self.prefix.first()
+            && ids.first() != Some(first)
+        {
+            ids.splice(0..0, self.prefix.iter().copied());
+        }
+        ids
+    }
+
+    fn run(&self, text: &str, matches: &[Match]) -> Vec<TokenId> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        // `from_json` has shown on a probe that no part fails for want of an unknown token.
+        self.try_run(text, matches).unwrap_or_default()
+    }
+
+    fn try_run(&self, text: &str, matches: &[Match]) -> tokenizers::Result<Vec<TokenId>> {
+        let mut parts = self.split_parts(text, matches)?;
+        let model = self.pipeline.get_model();
+        parts.tokenize(|part| model.tokenize(part.get()))?;
+        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::None);
+        Ok(splits.iter().flat_map(|(_, _, tokens)| tokens.iter().flatten()).map(|t| t.id).collect())
+    }
+
+    fn split_parts(&self, text: &str, matches: &[Match]) -> tokenizers::Result<PreTokenizedString> {
+        let mut parts = PreTokenizedString::from(text);
+        parts.split(|_, whole| Ok(cut(&whole, matches)))?;
+        if let Some(normalizer) = self.pipeline.get_normalizer() {
+            parts.normalize(|part| normalizer.normalize(part))?;
+        }
+        if let Some(pre) = self.pipeline.get_pre_tokenizer() {
+            pre.pre_tokenize(&mut parts)?;
+        }
+        Ok(parts)
+    }
+
+    /// The pieces of plain text that BPE will work on, for inspection: where `pre` kinds differ.
+    pub fn split(&self, text: &str) -> Vec<String> {
+        let matches = self.markers.find(text, &[], Trust::Plain);
+        let Ok(parts) = self.split_parts(text, &matches) else { return Vec::new() };
+        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.iter().filter_map(|(_, (from, to), _)| Some(text.get(*from..*to)?.into())).collect()
+    }
+
+    /// The text of `ids` without special tokens; equal to a [`TextStream`] over them.
+    pub fn decode(&self, ids: &[TokenId]) -> String {
+        let (mut decoder, mut out) = (Decoder::default(), String::new());
+        for id in ids {
+            self.push_id(&mut decoder, *id, &mut out);
+        }
+        decoder.finish(&self.decoding, &mut out);
+        out
+    }
+
+    pub fn stream(self: &Arc<Self>) -> TextStream {
+        TextStream::new(self.clone())
+    }
+
+    pub(super) fn push_id(&self, decoder: &mut Decoder, id: TokenId, out: &mut String) {
+        if !self.is_special(id)
+            && let Some(piece) = self.piece(id)
+        {
+            decoder.push(&self.decoding, piece, out);
+        }
+    }
+
+    pub(super) fn decoding(&self) -> &Decoding {
+        &self.decoding
+    }
+
+    fn piece(&self, id: TokenId) -> Option<&str> {
+        self.pieces.get(usize::try_from(id).ok()?)?.as_deref()
+    }
+
+    /// One token shown by itself, special tokens included: for logprobs and inspection.
+    pub fn token_text(&self, id: TokenId) -> String {
+        let (mut decoder, mut out) = (Decoder::default(), String::new());
+        if self.is_special(id) {
+            return self.piece(id).unwrap_or_default().to_string();
+        }
+        self.push_id(&mut decoder, id, &mut out);
+        decoder.finish(&self.decoding, &mut out);
+        out
+    }
+
+    /// The bytes of one token, also where they are only part of a character.
+    pub fn token_bytes(&self, id: TokenId) -> Vec<u8> {
+        match self.piece(id) {
+            Some(piece) if !self.is_special(id) => {
+                self.decoding.bytes(piece).unwrap_or_else(|| self.token_text(id).into_bytes())
+            }
+            piece => piece.unwrap_or_default().as_bytes().to_vec(),
+        }
+    }
+
+    pub fn token_id(&self, token: &str) -> Option<TokenId> {
+        let added = self.markers.at(token, 0).find(|(content, _)| *content == token);
+        added.map(|(_, a)| a.id).or_else(|| self.pipeline.token_to_id(token))
+    }
+
+    pub fn is_special(&self, id: TokenId) -> bool {
+        usize::try_from(id).is_ok_and(|id| self.special.get(id) == Some(&true))
+    }
+
+    /// One more than the largest id.
+    pub fn vocab_size(&self) -> u32 {
+        u32::try_from(self.pieces.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Ids that a request may name: rows of the logits.
+    pub fn logit_rows(&self) -> u32 {
+        self.logit_rows.unwrap_or(self.vocab_size())
+    }
+
+    pub fn bos(&self) -> Option<TokenId> {
+        self.bos
+    }
+
+    /// The EOS ids the tokenizer's own files name.
+    pub fn eos(&self) -> &[TokenId] {
+        &self.eos
+    }
+
+    pub fn adds_bos(&self) -> bool {
+        !self.prefix.is_empty()
+    }
+
+    /// All ids that end a generation: the tokenizer's, `more` from the model's configs, and
+    /// control tokens that are end markers by name. Ascending, each once.
+    pub fn stop_ids(&self, more: &[TokenId]) -> Vec<TokenId> {
+        // Where an answer is several messages, `<|end|>` ends only one of them.
+        let ends_message = self.token_id("<|return|>").is_some();
+        let named = self.markers.iter().filter(|(content, added)| {
+            added.hard && END_MARKERS.contains(content) && !(ends_message && *content == "<|end|>")
+        });
+        let mut out: Vec<TokenId> = named.map(|(_, added)| added.id).collect();
+        out.extend(self.eos.iter().chain(more));
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// For [`ChatTemplate::compile`].
+    pub fn markers(&self) -> &Arc<Markers> {
+        &self.markers
+    }
+
+    /// `bos_token` as templates see it; empty without one.
+    pub fn bos_text(&self) -> &str {
+        self.bos.and_then(|id| self.piece(id)).unwrap_or_default()
+    }
+
+    /// `eos_token` as templates see it; empty without one.
+    pub fn eos_text(&self) -> &str {
+        self.eos.first().and_then(|id| self.piece(*id)).unwrap_or_default()
+    }
+
+    /// Compiles a chat template against this vocabulary.
+    pub fn template(&self, source: &str) -> Result<ChatTemplate, TextError> {
+        ChatTemplate::compile(source, self.bos_text(), self.eos_text(), &self.markers)
+    }
+}
+
+/// What both sources give.
+struct Parts {
+    pipeline: Pipeline,
+    added: Vec<(String, Added)>,
+    decoding: Decoding,
+    pieces: Vec<Option<Box<str>>>,
+    bos: Option<TokenId>,
+    eos: Vec<TokenId>,
+    prefix: Vec<TokenId>,
+}
+
+impl Parts {
+    fn into_tokenizer(mut self, logit_rows: Option<u32>) -> Result<Tokenizer, TextError> {
+        let rows = u32::try_from(self.pieces.len()).unwrap_or(u32::MAX);
+        let vocab_size = rows.max(logit_rows.unwrap_or(0));
+        let named = self.bos.iter().map(|id| ("bos_token_id", *id));
+        for (field, id) in named.chain(self.eos.iter().map(|id| ("eos_token_id", *id))) {
+            if id >= vocab_size {
+                return Err(TextError::TokenId { field, id, vocab_size });
+            }
+        }
+        let mut special = vec![false; self.pieces.len()];
+        for (content, added) in &mut self.added {
+            added.hard |= (content.starts_with("<|") && content.ends_with("|>"))
+                || TURN_MARKERS.contains(&content.as_str())
+                || self.bos == Some(added.id)
+                || self.eos.contains(&added.id);
+            // End markers that a file leaves unflagged still have no place in an answer.
+            added.special |= added.hard && END_MARKERS.contains(&content.as_str());
+            if let Some(slot) = usize::try_from(added.id).ok().and_then(|id| special.get_mut(id)) {
+                *slot |= added.special;
+            }
+        }
+        let tokenizer = Tokenizer {
+            pipeline: self.pipeline,
+            markers: Arc::new(Markers::new(self.added)),
+            decoding: self.decoding,
+            pieces: self.pieces,
+            special,
+            bos: self.bos,
+            prefix: self.prefix,
+            eos: self.eos,
+            logit_rows,
+        };
+        // Letters, digits, a character of four bytes: what a vocabulary may fail to spell.
+        tokenizer
+            .try_run("a 1\n\u{1F600}\u{10FFFF}", &[])
+            .map_err(|e| TextError::File { file: FILE, reason: format!("cannot encode: {e}") })?;
+        Ok(tokenizer)
+    }
+}
+
+fn set_piece(
+    pieces: &mut Vec<Option<Box<str>>>,
+    id: TokenId,
+    piece: String,
+) -> Result<(), TextError> {
+    // Ids index tables; a file cannot make one of unbounded size.
+    const ID_MAX: u32 = 1 << 22;
+    let slot = usize::try_from(id).ok().filter(|_| id < ID_MAX).ok_or_else(|| TextError::File {
+        file: FILE,
+        reason: format!("token `{piece}` has id {id}; ids end below {ID_MAX}"),
+    })?;
+    if pieces.len() <= slot {
+        pieces.resize(slot + 1, None);
+    }
+    pieces[slot] = Some(piece.into_boxed_str());
+    Ok(())
+}
+
+/// The ids that the post-processor puts before any text. An EOS after it is not taken over:
+/// a prompt is there to be continued.
+fn template_prefix(pipeline: &Pipeline) -> tokenizers::Result<Vec<TokenId>> {
+    let bare = pipeline.encode_fast("a", false)?;
+    let full = pipeline.encode_fast("a", true)?;
+    let (bare, full) = (bare.get_ids(), full.get_ids());
+    let at = full.windows(bare.len().max(1)).position(|window| window == bare);
+    Ok(full[..at.unwrap_or(0)].to_vec())
+}
+
+/// Cuts the text at the matches, which carry their ids from here on.
+fn cut(whole: &NormalizedString, matches: &[Match]) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
+    let mut out = Vec::with_capacity(2 * matches.len() + 1);
+    let mut done = 0;
+    let mut push = |from: usize, to: usize, id: Option<TokenId>| {
+        if from < to
+            && let Some(part) = whole.slice(Range::Normalized(from..to))
+        {
+            let tokens = id.map(|id| vec![Token::new(id, part.get().to_string(), (0, to - from))]);
+            out.push((part, tokens));
+        }
+    };
+    for found in matches {
+        push(done, found.range.start, None);
+        push(found.range.start, found.range.end, Some(found.id));
+        done = found.range.end;
+    }
+    push(done, whole.len(), None);
+    out
+}

@@ -1,5 +1,0 @@
-//! Rows of `engine`.
-
-use crate::support::Rows;
-
-pub fn rows(_rows: &mut Rows) {}

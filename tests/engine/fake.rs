@@ -1,0 +1,235 @@
+//! A runner without a model, for tests of engine and server. It keeps the tokens it is given in
+//! pages, as a device keeps keys and values, and reads a sequence back through its block table:
+//! a wrong table or position shows as a wrong history. The next token is a function of that
+//! history alone. Faults are switched on from outside.
+
+use crate::support::root;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use tilewright::base::{Clock, Limits, ManualClock, TokenId};
+use tilewright::engine::{
+    Engine, EngineConfig, EngineHandle, ModelCard, RunError, RunFuture, Runner, SampleInput,
+    Sampled, SamplingDefaults, StepInput, StepRow, TokenLogprobs,
+};
+use tilewright::text::{Tokenizer, TokenizerExtra};
+
+/// Fable's end of a turn.
+pub const END: TokenId = 2;
+
+/// The next token after `history`, the first `prompt` of which are the prompt.
+pub type Answer = Box<dyn Fn(&[TokenId], usize) -> TokenId + Send + Sync>;
+
+/// What a test may turn while the runner runs.
+pub struct Knobs {
+    answer: Answer,
+    /// The device is lost when this step comes.
+    pub lost_at: AtomicU64,
+    /// The thread panics when this step comes.
+    pub panic_at: AtomicU64,
+    /// Rows whose history holds this id have logits that are not finite.
+    pub poison: AtomicU64,
+    /// Steps seen.
+    pub steps: AtomicU64,
+    gate: Mutex<Gate>,
+    turned: Condvar,
+}
+
+struct Gate {
+    /// Steps that may pass before the runner waits.
+    pass: u64,
+    /// The runner waits now.
+    held: bool,
+}
+
+impl Knobs {
+    fn new(answer: Answer) -> Self {
+        Self {
+            answer,
+            lost_at: AtomicU64::new(u64::MAX),
+            panic_at: AtomicU64::new(u64::MAX),
+            poison: AtomicU64::new(u64::MAX),
+            steps: AtomicU64::new(0),
+            gate: Mutex::new(Gate { pass: u64::MAX, held: false }),
+            turned: Condvar::new(),
+        }
+    }
+
+    /// Lets `steps` more steps pass, then none. `u64::MAX` lets all pass.
+    pub fn pass(&self, steps: u64) {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).pass = steps;
+        self.turned.notify_all();
+    }
+
+    /// Waits until the runner stands at the gate.
+    pub fn until_held(&self) {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let stands = |gate: &mut Gate| !(gate.held && gate.pass == 0);
+        drop(self.turned.wait_while(gate, stands).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn wait(&self) {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.held = true;
+        self.turned.notify_all();
+        let mut gate = self
+            .turned
+            .wait_while(gate, |gate| gate.pass == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        gate.held = false;
+        if gate.pass != u64::MAX {
+            gate.pass -= 1;
+        }
+    }
+}
+
+/// Says `script` after any prompt, then end tokens.
+pub fn script(script: Vec<TokenId>) -> Answer {
+    Box::new(move |history, prompt| script.get(history.len() - prompt).copied().unwrap_or(END))
+}
+
+/// Some token that depends on every token before it, never an end token.
+pub fn hashed() -> Answer {
+    Box::new(|history, _| {
+        let hash = history.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &t| {
+            (h ^ u64::from(t)).wrapping_mul(0x100_0000_01b3)
+        });
+        300 + ((hash >> 20) % 1000) as TokenId
+    })
+}
+
+pub struct FakeRunner {
+    knobs: Arc<Knobs>,
+    block_size: usize,
+    pages: Vec<TokenId>,
+}
+
+impl FakeRunner {
+    fn answer(&self, row: &StepRow<'_>, sample: &SampleInput<'_>) -> Sampled {
+        let read = |at: usize| {
+            let block = row.blocks[at / self.block_size].index();
+            self.pages[block * self.block_size + at % self.block_size]
+        };
+        let history: Vec<_> = (0..sample.position as usize).map(read).collect();
+        assert_eq!(history, sample.history, "the cache holds what the sequence holds");
+        let mut token = (self.knobs.answer)(&history, sample.prompt_len as usize);
+        if let Some(strong) = sample.sampling.logit_bias.iter().find(|b| b.1 == 100.0) {
+            token = strong.0;
+        }
+        while sample.banned.contains(&token) {
+            token += 1;
+        }
+        let mut sampled = Sampled::new(token);
+        let poison = self.knobs.poison.load(Ordering::SeqCst);
+        sampled.finite = !history.iter().any(|&id| u64::from(id) == poison);
+        if let Some(count) = sample.sampling.logprobs {
+            let top = |rank: u32| (300 + (token + rank) % 1000, -0.5 - rank as f32);
+            let top = std::iter::once((token, -0.5)).chain((1..).map(top));
+            let top = top.take(count as usize).collect();
+            sampled.logprobs = Some(TokenLogprobs { chosen: -0.5, top });
+        }
+        sampled
+    }
+}
+
+impl Runner for FakeRunner {
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
+        self.knobs.wait();
+        self.knobs.steps.store(input.step, Ordering::SeqCst);
+        if input.step >= self.knobs.panic_at.load(Ordering::SeqCst) {
+            panic!("planted");
+        }
+        if input.step >= self.knobs.lost_at.load(Ordering::SeqCst) {
+            let lost = RunError::DeviceLost("planted".to_string());
+            return Box::pin(std::future::ready(Err(lost)));
+        }
+        for row in input.rows {
+            for (at, &token) in (row.start as usize..).zip(row.tokens) {
+                let block = row.blocks[at / self.block_size].index();
+                self.pages[block * self.block_size + at % self.block_size] = token;
+            }
+        }
+        let answers: Vec<_> = input.sampling().map(|(row, s)| self.answer(row, s)).collect();
+        Box::pin(std::future::ready(Ok(answers)))
+    }
+}
+
+/// Fable's text side, without its weights.
+pub fn card() -> ModelCard {
+    let file = |name: &str| {
+        let path = root().join("assets/fable").join(name);
+        std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    };
+    let extra = TokenizerExtra::from_config(Some(&file("tokenizer_config.json"))).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_json(&file("tokenizer.json"), extra).unwrap());
+    let template = String::from_utf8(file("chat_template.jinja")).unwrap();
+    ModelCard {
+        name: "fable".to_string(),
+        template: Some(tokenizer.template(&template).unwrap()),
+        defaults: SamplingDefaults { temperature: Some(0.0), ..SamplingDefaults::default() },
+        stop_ids: vec![0, END],
+        logit_rows: 1551,
+        tokenizer,
+    }
+}
+
+pub fn ids(text: &str) -> Vec<TokenId> {
+    card().tokenizer.encode(text)
+}
+
+/// An engine over the fake runner, its knobs and its clock.
+pub struct World {
+    pub engine: Engine<FakeRunner>,
+    pub handle: EngineHandle,
+    pub knobs: Arc<Knobs>,
+    pub clock: Arc<ManualClock>,
+}
+
+pub fn limits() -> Limits {
+    Limits { step_tokens_max: 64, blocks: 256, sequences_max: 8, ..Limits::default() }
+}
+
+pub fn config(limits: Limits, clock: &Arc<ManualClock>) -> EngineConfig {
+    EngineConfig::new(limits, clock.clone() as Arc<dyn Clock>)
+}
+
+impl World {
+    pub fn new(limits: Limits, answer: Answer) -> Self {
+        Self::with(limits, answer, |_| {})
+    }
+
+    pub fn with(limits: Limits, answer: Answer, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let mut config = config(limits, &clock);
+        change(&mut config);
+        let (engine, knobs) = engine(card(), config, answer);
+        Self { handle: engine.handle(), engine, knobs, clock }
+    }
+
+    /// Steps until nothing is open.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if self.step() != tilewright::engine::Stepped::Ran {
+                return;
+            }
+        }
+        panic!("requests are still open after 100,000 steps: {:?}", self.handle.status());
+    }
+
+    pub fn step(&mut self) -> tilewright::engine::Stepped {
+        let stepped = pollster::block_on(self.engine.step());
+        self.engine.scheduler().check().expect("the scheduler's invariants");
+        stepped
+    }
+}
+
+pub fn engine(
+    card: ModelCard,
+    config: EngineConfig,
+    answer: Answer,
+) -> (Engine<FakeRunner>, Arc<Knobs>) {
+    let knobs = Arc::new(Knobs::new(answer));
+    let block_size = config.limits.block_size as usize;
+    let pages = vec![TokenId::MAX; config.limits.blocks as usize * block_size];
+    let runner = FakeRunner { knobs: knobs.clone(), block_size, pages };
+    (Engine::new(runner, card, config), knobs)
+}

@@ -1,0 +1,21 @@
+//! Rows of `engine`: the real loop and scheduler over a fake runner.
+
+pub mod fake;
+
+mod faults;
+mod fields;
+mod life;
+mod stops;
+mod thread;
+mod trace;
+
+use crate::support::Rows;
+
+pub fn rows(rows: &mut Rows) {
+    stops::rows(rows);
+    fields::rows(rows);
+    life::rows(rows);
+    faults::rows(rows);
+    trace::rows(rows);
+    thread::rows(rows);
+}

@@ -1,0 +1,77 @@
+//! The native driver: one named thread, and what is seen from outside when it ends.
+
+use super::fake::{card, config, engine, hashed, limits};
+use crate::support::Rows;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use tilewright::base::ManualClock;
+use tilewright::engine::{
+    Engine, EngineState, GenerateError, GenerateRequest, RunFuture, Runner, Sampled, StepInput,
+    SubmitError, THREAD_NAME, spawn,
+};
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("engine::runs_on_one_named_thread", runs_on_one_named_thread);
+    rows.add("engine::panic_on_the_thread_is_told", panic_on_the_thread_is_told);
+    rows.add("engine::load_error_is_handed_over", load_error_is_handed_over);
+}
+
+fn request() -> GenerateRequest {
+    GenerateRequest { prompt: vec![300], max_tokens: Some(3), ..GenerateRequest::default() }
+}
+
+/// Answers only on the right thread.
+struct Named;
+
+impl Runner for Named {
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
+        assert_eq!(std::thread::current().name(), Some(THREAD_NAME));
+        let answers = input.sampling().map(|_| Sampled::new(300)).collect();
+        Box::pin(std::future::ready(Ok(answers)))
+    }
+}
+
+fn runs_on_one_named_thread() {
+    let (tell, told) = mpsc::channel();
+    let build = || {
+        let clock = Arc::new(ManualClock::default());
+        Ok::<_, String>(Engine::new(Named, card(), config(limits(), &clock)))
+    };
+    let thread = spawn(build, move |ready| tell.send(ready).unwrap()).unwrap();
+    let handle = told.recv().unwrap().unwrap();
+    // The loop sleeps between the two and is woken by each.
+    for _ in 0..2 {
+        let generation = handle.submit(request()).unwrap();
+        assert_eq!(pollster::block_on(generation.collect()).unwrap().ids(), [300; 3]);
+    }
+    handle.drain();
+    thread.join().unwrap();
+    assert_eq!(handle.status().state, EngineState::Stopped);
+    assert_eq!(handle.submit(request()).unwrap_err(), SubmitError::Stopping);
+}
+
+fn panic_on_the_thread_is_told() {
+    let (tell, told) = mpsc::channel();
+    let build = || {
+        let clock = Arc::new(ManualClock::default());
+        let (engine, knobs) = engine(card(), config(limits(), &clock), hashed());
+        knobs.panic_at.store(2, Ordering::SeqCst);
+        Ok::<_, String>(engine)
+    };
+    let thread = spawn(build, move |ready| tell.send(ready).unwrap()).unwrap();
+    let handle = told.recv().unwrap().unwrap();
+    let generation = handle.submit(request()).unwrap();
+    let error = pollster::block_on(generation.collect()).unwrap_err();
+    assert!(matches!(error, GenerateError::Engine(_)), "{error:?}");
+    thread.join().unwrap_err();
+    assert!(matches!(handle.status().state, EngineState::Failed(_)));
+    assert!(matches!(handle.submit(request()), Err(SubmitError::Failed(_))));
+}
+
+fn load_error_is_handed_over() {
+    let (tell, told) = mpsc::channel();
+    let build = || Err::<Engine<Named>, _>("no such file");
+    let thread = spawn(build, move |ready| tell.send(ready.err()).unwrap()).unwrap();
+    assert_eq!(told.recv().unwrap(), Some("no such file"));
+    thread.join().unwrap();
+}

@@ -1,5 +1,0 @@
-//! Rows of `server`.
-
-use crate::support::Rows;
-
-pub fn rows(_rows: &mut Rows) {}

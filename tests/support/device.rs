@@ -1,0 +1,30 @@
+//! One device for the whole test binary: opening one costs more than most rows.
+
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use tilewright::gpu::{Gpu, Options};
+
+static SHARED: LazyLock<Result<Mutex<Gpu>, String>> = LazyLock::new(|| {
+    pollster::block_on(Gpu::open(&options())).map(Mutex::new).map_err(|e| e.to_string())
+});
+
+/// How tests open devices. `TILEWRIGHT_CHECKED` runs the suite with checked shaders.
+pub fn options() -> Options {
+    let checked = std::env::var_os("TILEWRIGHT_CHECKED").is_some();
+    Options { checked, ..Options::default() }
+}
+
+/// The shared device; rows lock it one after the other.
+#[derive(Clone, Copy)]
+pub struct SharedGpu(&'static Mutex<Gpu>);
+
+impl SharedGpu {
+    pub fn lock(self) -> MutexGuard<'static, Gpu> {
+        // A row that failed while it held the device left it usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The shared device, or why there is none.
+pub fn gpu() -> Result<SharedGpu, String> {
+    SHARED.as_ref().map(SharedGpu).map_err(Clone::clone)
+}
