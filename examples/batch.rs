@@ -16,11 +16,11 @@ use tilewright::text::{Message, RenderOptions};
 
 const PROMPTS: [&str; 6] = [
     "What is the capital of France?",
-    "Tell me a short story.",
-    "What does a cow say?",
-    "Spell the word tiger.",
-    "What is 2 plus 3?",
-    "Count to five.",
+    "Tell me a story about a shy fox named Mia.",
+    "What sound does a cow make?",
+    "Spell the word basket.",
+    "What is 7 plus 5?",
+    "Count from 3 to 9.",
 ];
 const SLOTS: u32 = 3;
 /// Characters shown of each slot's text.
