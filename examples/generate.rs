@@ -2,16 +2,15 @@
 //!
 //! `cargo run --release --example generate -- "What is the capital of France?" [MODEL]`
 
-use futures_util::future::{Either, select};
+use futures_util::FutureExt;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use tilewright::base::MonotonicClock;
 use tilewright::cpu::CpuDevice;
 use tilewright::engine::{
-    Engine, EngineConfig, GenerateRequest, LoadOptions, Output, Sizes, fable, load,
+    Engine, EngineConfig, GenerateRequest, LoadOptions, Output, Sizes, Stepped, fable, load,
 };
 use tilewright::gpu::{Gpu, Options};
 use tilewright::record::Device;
@@ -57,24 +56,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut engine = Engine::new(loaded.runner, loaded.card, config);
     let request = GenerateRequest { prompt, temperature: Some(0.0), ..GenerateRequest::default() };
     let mut generation = engine.handle().submit(request)?;
-    let read = async {
-        while let Some(output) = generation.next().await {
+    // The loop is ours: one call, one step of the device, then read what came of it.
+    loop {
+        let stepped = pollster::block_on(engine.step());
+        while let Some(Some(output)) = generation.next().now_or_never() {
             match output {
                 Output::Token { text, .. } => print!("{text}"),
                 Output::Finished { reason, usage } => {
                     println!("\n({reason:?}, {} tokens)", usage.completion_tokens);
+                    return Ok(());
                 }
-                Output::Failed(why) => return Err(why),
+                Output::Failed(why) => return Err(why.into()),
                 Output::Started { .. } => {}
             }
-            // A terminal that is gone ends the program through SIGPIPE or the next print.
-            let _ = std::io::stdout().flush();
+            std::io::stdout().flush()?;
         }
-        Ok(())
-    };
-    // The engine turns while its answer is read.
-    match pollster::block_on(select(pin!(read), pin!(engine.run()))) {
-        Either::Left((done, _)) => Ok(done?),
-        Either::Right(_) => Err("the engine ended before the answer".into()),
+        if stepped != Stepped::Ran {
+            return Err("the engine ended before the answer".into());
+        }
     }
 }
