@@ -1,5 +1,9 @@
 //! The composition root of the native program: chooses device, source and face.
 
+#[path = "main/bench.rs"]
+mod bench;
+#[path = "main/chat.rs"]
+mod chat;
 #[path = "main/cli.rs"]
 mod cli;
 #[path = "main/device.rs"]
@@ -8,36 +12,70 @@ mod device;
 mod doctor;
 #[path = "main/generate.rs"]
 mod generate;
+#[path = "main/inspect.rs"]
+mod inspect;
+#[path = "main/interrupt.rs"]
+mod interrupt;
 #[path = "main/model.rs"]
 mod model;
 #[cfg(feature = "server")]
 #[path = "main/serve.rs"]
 mod serve;
+#[path = "main/session.rs"]
+mod session;
 #[path = "main/verify.rs"]
 mod verify;
 
 use clap::Parser;
 use cli::{Bench, Cli, Command};
+use std::io::Write;
 use std::process::ExitCode;
 
+/// Exit codes: done, failed, asked wrongly (clap uses the same).
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::parse();
+    if cli.list_adapters {
+        return close(doctor::list_adapters());
+    }
+    close(match cli.command {
         #[cfg(feature = "server")]
         Some(Command::Serve(args)) => serve::run(args),
-        Some(Command::Generate(args)) => generate::run(args),
+        Some(Command::Generate(args)) => generate::run(&args),
+        Some(Command::Chat(args)) => chat::run(&args),
+        Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
-        Some(Command::Bench(Bench::Model(args))) => model::bench(&args),
+        Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
         None => {
-            eprintln!("tilewright: no subcommand; `tilewright serve` starts the server");
-            return ExitCode::from(2);
+            eprintln!("tilewright: no command given; `tilewright serve` starts the server");
+            return ExitCode::from(USAGE);
         }
-    };
+    })
+}
+
+fn close(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
+        // Whoever read the output has had enough of it: `tilewright inspect | head`.
+        Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::from(1)
+            ExitCode::from(FAILED)
         }
     }
+}
+
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Writes to standard output; a reader that is gone is an error, not a panic.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }

@@ -8,7 +8,8 @@ use crate::base::{Clock, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
 use crate::text::{
-    ChatTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab, token_ids,
+    ChatTemplate, ChosenTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab,
+    token_ids,
 };
 use crate::weights::{GgufMeta, HfMeta, Meta, Weights, WeightsError};
 use std::sync::Arc;
@@ -135,7 +136,7 @@ pub fn load(
     progress: Progress<'_>,
 ) -> Result<Loaded, LoadError> {
     let mut warnings = Vec::new();
-    let card = card(weights, &sizes.spec, wanted, &mut warnings)?;
+    let card = read_card(weights, sizes.spec.vocab, wanted, &mut warnings)?;
     let model = Model::load(weights, device.as_mut(), sizes.options, progress)?;
     self_check(&model, device.as_mut())?;
     let step_tokens_max = match wanted.step_tokens {
@@ -190,16 +191,17 @@ fn measure_budget(
     Ok(best)
 }
 
-fn card(
+/// Tokenizer, template and defaults of `weights`, whose logits have `vocab` rows.
+pub fn read_card(
     weights: &Weights,
-    spec: &Spec,
+    vocab: u32,
     wanted: &LoadOptions,
     warnings: &mut Vec<String>,
 ) -> Result<ModelCard, LoadError> {
     let text = |error| LoadError::Text { file: weights.name().into(), error };
     let (tokenizer, ends, defaults) = match weights.meta() {
         Meta::Gguf(meta) => {
-            let tokenizer = Tokenizer::from_vocab(vocab(meta)?).map_err(text)?;
+            let tokenizer = Tokenizer::from_vocab(gguf_vocab(meta)?).map_err(text)?;
             (tokenizer, Vec::new(), SamplingDefaults::default())
         }
         Meta::Hf(meta) => {
@@ -208,7 +210,7 @@ fn card(
             };
             let config = weights.side_file("tokenizer_config.json")?;
             let mut extra = TokenizerExtra::from_config(config.as_deref()).map_err(text)?;
-            extra.logit_rows = Some(spec.vocab);
+            extra.logit_rows = Some(vocab);
             let tokenizer = Tokenizer::from_json(&json, extra).map_err(text)?;
             let mut ends = token_ids(meta.get("eos_token_id"));
             let generation = meta.generation.as_ref();
@@ -217,7 +219,7 @@ fn card(
         }
     };
     let mut stop_ids = tokenizer.stop_ids(&ends);
-    stop_ids.retain(|id| *id < spec.vocab);
+    stop_ids.retain(|id| *id < vocab);
     let template = match template(weights, &tokenizer, wanted) {
         Ok(template) => template,
         Err(error) if wanted.template.is_some() => return Err(text(error)),
@@ -228,7 +230,7 @@ fn card(
     };
     let name = wanted.name.clone().unwrap_or_else(|| short_name(weights.name()));
     let tokenizer = Arc::new(tokenizer);
-    Ok(ModelCard { name, tokenizer, template, defaults, stop_ids, logit_rows: spec.vocab })
+    Ok(ModelCard { name, tokenizer, template, defaults, stop_ids, logit_rows: vocab })
 }
 
 /// The last part of a path, without `.gguf`.
@@ -239,7 +241,7 @@ fn short_name(path: &str) -> String {
 }
 
 /// The tokenizer as GGUF metadata holds it.
-fn vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
+fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
     let own = |list: Option<Vec<&str>>| -> Vec<String> {
         list.unwrap_or_default().into_iter().map(str::to_string).collect()
     };
@@ -283,19 +285,24 @@ fn template(
     tokenizer: &Tokenizer,
     wanted: &LoadOptions,
 ) -> Result<Option<ChatTemplate>, TextError> {
+    let chosen = template_source(weights, wanted.template.as_deref())?;
+    chosen.map(|chosen| tokenizer.template(&chosen.source)).transpose()
+}
+
+/// The chat template of `weights`, or `explicit` in its place, and where it was found.
+pub fn template_source(
+    weights: &Weights,
+    explicit: Option<&str>,
+) -> Result<Option<ChosenTemplate>, TextError> {
     let file = weights.side_file("chat_template.jinja").ok().flatten();
     let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let mut sources = TemplateSources {
-        explicit: wanted.template.as_deref(),
-        jinja_file: file.as_deref(),
-        ..TemplateSources::default()
-    };
+    let mut sources =
+        TemplateSources { explicit, jinja_file: file.as_deref(), ..TemplateSources::default() };
     match weights.meta() {
         Meta::Hf(meta) => sources.tokenizer_config = meta.tokenizer.as_ref(),
         Meta::Gguf(meta) => {
             sources.gguf = meta.find_str("tokenizer.chat_template").ok().flatten();
         }
     }
-    let Some(chosen) = sources.choose(false)? else { return Ok(None) };
-    tokenizer.template(&chosen.source).map(Some)
+    sources.choose(false)
 }

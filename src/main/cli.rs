@@ -1,5 +1,6 @@
 //! The command line, as the user wrote it.
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -7,6 +8,9 @@ use std::path::PathBuf;
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]
 pub struct Cli {
+    /// List the adapters of this machine, for --adapter, and end.
+    #[arg(long, global = true)]
+    pub list_adapters: bool,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -20,9 +24,16 @@ pub enum Command {
     /// Write a continuation of a prompt to standard output.
     #[command(after_help = "Example: tilewright generate \"What is the capital of France?\"")]
     Generate(GenerateArgs),
+    /// Talk with a model in the terminal.
+    #[command(after_help = "Example: tilewright chat --system \"Answer in one word.\"")]
+    Chat(ChatArgs),
+    /// Show what a model's files hold: shape, tensors, tokenizer, chat template.
+    #[command(after_help = "Example: tilewright inspect model.gguf --json")]
+    Inspect(InspectArgs),
     /// Show adapters, limits, features and which kernel variants would run.
     Doctor(DoctorArgs),
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
+    #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
     /// Measure.
     #[command(subcommand)]
@@ -32,6 +43,7 @@ pub enum Command {
 #[derive(Subcommand)]
 pub enum Bench {
     /// Prompt processing and generation speed of a model at several batch sizes.
+    #[command(after_help = "Example: tilewright bench model -m model.gguf --batch 1,16")]
     Model(BenchModelArgs),
 }
 
@@ -55,8 +67,8 @@ pub struct DeviceArgs {
     /// Adapter to use: a number of `doctor`'s list, or part of a name [default: the best].
     #[arg(long, value_name = "N|NAME", env = "TILEWRIGHT_ADAPTER", help_heading = "Device")]
     pub adapter: Option<String>,
-    /// Compile shaders with bounds checks.
-    #[arg(long, env = "TILEWRIGHT_CHECKED", help_heading = "Device")]
+    /// Compile shaders with bounds checks [default: false].
+    #[arg(long, env = "TILEWRIGHT_CHECKED", help_heading = "Device", value_parser = switch())]
     pub checked_shaders: bool,
 }
 
@@ -108,49 +120,100 @@ pub struct ServeArgs {
     /// Port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = 8421, env = "TILEWRIGHT_PORT", help_heading = "Server")]
     pub port: u16,
-    /// Keys that clients must bring (`Authorization: Bearer KEY`), separated by commas.
+    /// Keys that clients must bring (`Authorization: Bearer KEY`), separated by commas
+    /// [default: none needed].
     #[arg(long, value_delimiter = ',', value_name = "KEY", hide_env_values = true)]
     #[arg(env = "TILEWRIGHT_API_KEY", help_heading = "Server")]
     pub api_key: Vec<String>,
-    /// Origins that browsers may call from, separated by commas.
+    /// Origins that browsers may call from, separated by commas [default: none].
     #[arg(long, value_delimiter = ',', value_name = "ORIGIN")]
     #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
     pub cors_origins: Vec<String>,
-    /// Record every event of the engine to this file (JSON lines).
-    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORD", help_heading = "Server")]
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+#[derive(Args)]
+pub struct RecordArgs {
+    /// Record every event of the engine to this file, as JSON lines [default: not recorded].
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORD", help_heading = "Recording")]
     pub record: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Tokens to write at most [default: until the context is full].
+    #[arg(short = 'n', long, value_name = "TOKENS", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_MAX_TOKENS")]
+    pub max_tokens: Option<u32>,
+    /// Randomness from 0 to 2; 0 takes the most likely token [default: the model's, else 1].
+    #[arg(long, alias = "temp", value_name = "T", env = "TILEWRIGHT_TEMPERATURE")]
+    pub temperature: Option<f32>,
+    /// Keep the K most likely tokens; 0 keeps all [default: the model's, else 0].
+    #[arg(long, value_name = "K", env = "TILEWRIGHT_TOP_K")]
+    pub top_k: Option<u32>,
+    /// Keep the most likely tokens up to this probability in all, 0 to 1 [default: the model's,
+    /// else 1].
+    #[arg(long, value_name = "P", env = "TILEWRIGHT_TOP_P")]
+    pub top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the most likely one, 0 to 1 [default: the
+    /// model's, else 0].
+    #[arg(long, value_name = "P", env = "TILEWRIGHT_MIN_P")]
+    pub min_p: Option<f32>,
+    /// Divide the logits of tokens seen before; 1 changes nothing [default: the model's, else 1].
+    #[arg(long, value_name = "X", env = "TILEWRIGHT_REPETITION_PENALTY")]
+    pub repetition_penalty: Option<f32>,
+    /// Same seed, same text: a number below 2^64 [default: from the time].
+    #[arg(long, value_name = "SEED", env = "TILEWRIGHT_SEED")]
+    pub seed: Option<u64>,
+    /// Text that ends the answer, up to 4 times [default: none].
+    #[arg(long, value_name = "TEXT", env = "TILEWRIGHT_STOP")]
+    pub stop: Vec<String>,
 }
 
 #[derive(Args)]
 pub struct GenerateArgs {
     /// The prompt; `-` reads standard input.
     pub prompt: String,
-    /// Continue the text as it is, without the chat template.
-    #[arg(long)]
+    /// Continue the text as it is, without the chat template [default: false].
+    #[arg(long, env = "TILEWRIGHT_RAW", value_parser = switch())]
     pub raw: bool,
-    /// Most tokens to write [default: until the context ends].
-    #[arg(short = 'n', long, value_name = "N", value_parser = count)]
-    pub max_tokens: Option<u32>,
-    /// 0 is greedy [default: the model's, else 1].
-    #[arg(long, alias = "temp", value_name = "T")]
-    pub temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all.
-    #[arg(long, value_name = "K")]
-    pub top_k: Option<u32>,
-    /// Keep the most likely tokens up to this probability.
-    #[arg(long, value_name = "P")]
-    pub top_p: Option<f32>,
-    /// Same seed, same text.
-    #[arg(long)]
-    pub seed: Option<u64>,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+#[derive(Args)]
+pub struct ChatArgs {
+    /// System message that opens the conversation [default: the chat template's, if it has one].
+    #[arg(long, value_name = "TEXT", env = "TILEWRIGHT_SYSTEM")]
+    pub system: Option<String>,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+#[derive(Args)]
+pub struct InspectArgs {
+    /// Model: `fable` (built in), a .gguf file, a Hugging Face folder or a .safetensors file.
+    #[arg(default_value = "fable", env = "TILEWRIGHT_MODEL")]
+    pub model: String,
+    /// Print JSON [default: false].
+    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
+    pub json: bool,
 }
 
 #[derive(Args)]
 pub struct DoctorArgs {
-    /// Print JSON.
-    #[arg(long)]
+    /// Print JSON [default: false].
+    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
     pub json: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -158,14 +221,15 @@ pub struct DoctorArgs {
 
 #[derive(Args)]
 pub struct VerifyArgs {
-    /// Model file or folder; needs no tokenizer.
-    #[arg(short, long, default_value = "fable")]
+    /// Model: `fable` (built in), a .gguf file, a Hugging Face folder or a .safetensors file; no
+    /// tokenizer is needed.
+    #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL")]
     pub model: String,
     /// Safetensors file with `input_ids` and reference `logits`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_GOLDEN")]
     pub golden: PathBuf,
     /// Largest difference of a logit that passes.
-    #[arg(long, default_value_t = 1e-3, value_name = "T")]
+    #[arg(long, default_value_t = 1e-3, value_name = "T", env = "TILEWRIGHT_TOLERANCE")]
     pub tolerance: f32,
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -175,21 +239,30 @@ pub struct VerifyArgs {
 pub struct BenchModelArgs {
     /// Prompt lengths.
     #[arg(long, default_value = "128,512", value_delimiter = ',', value_name = "TOKENS")]
+    #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_PROMPT")]
     pub prompt: Vec<u32>,
     /// Tokens generated per sequence.
-    #[arg(long, default_value_t = 64, value_name = "TOKENS")]
+    #[arg(long, default_value = "64", value_name = "TOKENS")]
+    #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_GENERATE")]
     pub generate: u32,
     /// Sequences that generate together.
     #[arg(long, default_value = "1,8,32", value_delimiter = ',', value_name = "N")]
+    #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_BATCH")]
     pub batch: Vec<u32>,
     /// Counted runs of each test, after one that is not counted.
-    #[arg(short, long, default_value_t = 3, value_name = "N")]
+    #[arg(short, long, default_value = "3", value_name = "N")]
+    #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_RUNS")]
     pub runs: u32,
-    /// Print JSON.
-    #[arg(long)]
+    /// Print JSON [default: false].
+    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
     pub json: bool,
     #[command(flatten)]
     pub model: ModelArgs,
+}
+
+/// How a switch reads its variable: 1, true, yes, on, and their opposites.
+fn switch() -> BoolishValueParser {
+    BoolishValueParser::new()
 }
 
 /// A count above 0, with `k` for 1024: 32k.

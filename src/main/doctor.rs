@@ -2,6 +2,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::device::{self, describe};
+use crate::print;
 use anyhow::Result;
 use std::process::ExitCode;
 use tilewright::base::Format;
@@ -19,42 +20,55 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
             "chosen": facts,
             "matmul": choices(facts),
         });
-        println!("{}", serde_json::to_string_pretty(&json)?);
+        print(&(serde_json::to_string_pretty(&json)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("adapters (--adapter N):");
+    print(&format!("{}{}", rows(&adapters), page(facts)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `--list-adapters`.
+pub fn list_adapters() -> Result<ExitCode> {
+    print(&rows(&adapters()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rows(adapters: &[Facts]) -> String {
+    let mut out = "adapters (--adapter N):\n".to_string();
     for (number, adapter) in adapters.iter().enumerate() {
-        println!("  {number}: {}", describe(adapter));
+        out.push_str(&format!("  {number}: {}\n", describe(adapter)));
     }
     if adapters.is_empty() {
-        println!("  none");
+        out.push_str("  none: install a GPU driver, or run on the processor (--device cpu)\n");
     }
-    println!("chosen: {}", describe(facts));
-    let mib = |bytes: u64| bytes >> 20;
-    println!(
-        "  binding {} MiB, buffer {} MiB",
+    out
+}
+
+/// What the chosen device may do, and which kernels it would run.
+fn page(facts: &Facts) -> String {
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let memory = facts.memory_bytes.map_or("unknown".to_string(), mib);
+    let mut out = format!(
+        "chosen: {}\n  memory {memory}, binding {}, buffer {}\n  \
+         workgroups {}, invocations {}, shared {} KiB\n  \
+         subgroup lanes {}, f16 {}, matrix units {}, timestamps {}\n\
+         matrix products, 4096 x 4096 (rows: variant):\n",
+        describe(facts),
         mib(facts.binding_bytes_max),
-        mib(facts.buffer_bytes_max)
-    );
-    println!(
-        "  workgroups {}, invocations {}, shared {} KiB",
+        mib(facts.buffer_bytes_max),
         facts.workgroups_max,
         facts.invocations_max,
-        facts.shared_bytes_max >> 10
+        facts.shared_bytes_max >> 10,
+        facts.lanes,
+        facts.f16,
+        facts.matrix_units,
+        facts.timestamps
     );
-    println!(
-        "  subgroup lanes {}, f16 {}, matrix units {}, timestamps {}",
-        facts.lanes, facts.f16, facts.matrix_units, facts.timestamps
-    );
-    if let Some(memory) = facts.memory_bytes {
-        println!("  memory {} MiB", mib(memory));
-    }
-    println!("matrix products, 4096 x 4096 (rows: variant):");
     for (format, rows) in choices(facts) {
         let rows: Vec<_> = rows.iter().map(|(rows, name)| format!("{rows}: {name}")).collect();
-        println!("  {format:<5} {}", rows.join("   "));
+        out.push_str(&format!("  {format:<5} {}\n", rows.join("   ")));
     }
-    Ok(ExitCode::SUCCESS)
+    out
 }
 
 #[cfg(feature = "gpu")]

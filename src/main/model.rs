@@ -1,16 +1,13 @@
-//! Loading a model for any face, with what a person wants to see of it; and `bench model`.
+//! Loading a model for any face, with what a person wants to see of it.
 
-use crate::cli::{BenchModelArgs, ModelArgs};
+use crate::cli::ModelArgs;
 use crate::device;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
-use std::process::ExitCode;
 use tilewright::base::MonotonicClock;
-use tilewright::bench::{BenchModel, Measured};
 use tilewright::engine::{LoadOptions, Loaded, Sizes, fable, load};
-use tilewright::model::Model;
 use tilewright::record::Device;
 use tilewright::weights::Weights;
 
@@ -22,7 +19,7 @@ pub fn weights(model: &str) -> Result<Weights> {
     Ok(Weights::open(Path::new(model))?)
 }
 
-fn options(args: &ModelArgs) -> Result<LoadOptions> {
+pub fn options(args: &ModelArgs) -> Result<LoadOptions> {
     let read = |path: &std::path::PathBuf| {
         std::fs::read_to_string(path).with_context(|| format!("--chat-template {}", path.display()))
     };
@@ -47,7 +44,7 @@ fn memory() -> Option<u64> {
 }
 
 /// The sizes, printed before anything is uploaded.
-fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) -> Result<Sizes> {
+pub fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) -> Result<Sizes> {
     if !device.facts().software() {
         options.memory = device.facts().memory_bytes;
     }
@@ -66,7 +63,7 @@ fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) -> R
     Ok(sizes)
 }
 
-fn mib(bytes: u64) -> String {
+pub fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
@@ -106,64 +103,4 @@ pub fn ready(args: &ModelArgs) -> Result<Loaded> {
         limits.step_tokens_max, limits.sequences_max, limits.context_max
     );
     Ok(loaded)
-}
-
-pub fn bench(args: &BenchModelArgs) -> Result<ExitCode> {
-    let mut options = options(&args.model)?;
-    let batch = args.batch.iter().copied().max().unwrap_or(1).max(1);
-    let longest = args.prompt.iter().copied().max().unwrap_or(1).max(args.generate + 1);
-    options.sequences = Some(batch);
-    let mut device = device::open(&args.model.device)?;
-    let weights = weights(&args.model.model)?;
-    options.context = options.context.or(Some(longest));
-    options.step_tokens = options.step_tokens.or(Some(longest));
-    let sizes = sizes(&weights, device.as_ref(), &mut options)?;
-    let start = std::time::Instant::now();
-    let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
-    let load_seconds = start.elapsed().as_secs_f64();
-    let mut bench = BenchModel::new(model, device, MonotonicClock::default());
-    let mut rows = Vec::new();
-    for &tokens in &args.prompt {
-        rows.push(bench.prompt(tokens, args.runs)?);
-    }
-    for &batch in &args.batch {
-        rows.push(bench.generate(args.generate, batch, args.runs)?);
-    }
-    report(args, &bench, &rows, load_seconds)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn report<C: tilewright::base::Clock>(
-    args: &BenchModelArgs,
-    bench: &BenchModel<C>,
-    rows: &[Measured],
-    load_seconds: f64,
-) -> Result<()> {
-    let resident = resident_bytes();
-    if args.json {
-        let json = serde_json::json!({
-            "model": args.model.model,
-            "device": bench.facts(),
-            "load_seconds": load_seconds,
-            "resident_bytes": resident,
-            "tests": rows,
-        });
-        println!("{}", serde_json::to_string_pretty(&json)?);
-        return Ok(());
-    }
-    println!("| {:<10} | {:>5} | {:>18} |", "test", "batch", "tokens/s");
-    println!("|{}|{}:|{}:|", "-".repeat(12), "-".repeat(6), "-".repeat(19));
-    for row in rows {
-        let speed = format!("{:.2} ± {:.2}", row.mean, row.deviation);
-        println!("| {:<10} | {:>5} | {:>18} |", row.test, row.batch, speed);
-    }
-    println!("load {load_seconds:.2} s, resident {}", mib(resident.unwrap_or(0)));
-    Ok(())
-}
-
-/// Resident memory of this process, where the system says.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }

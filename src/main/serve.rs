@@ -1,42 +1,34 @@
 //! `serve`: the socket opens at once, the model loads on the engine's thread behind it.
 
 use crate::cli::ServeArgs;
-use crate::{generate, model};
-use anyhow::{Context, Result, anyhow};
+use crate::interrupt::INTERRUPTED;
+use crate::{model, session};
+use anyhow::{Result, anyhow};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tilewright::base::MonotonicClock;
-use tilewright::engine::{DeviceRunner, Engine, EngineConfig, spawn};
+use tilewright::engine::spawn;
 use tilewright::server::{ModelState, ServerConfig, serve};
-use tilewright::trace::FileSink;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-
-/// Events a recording may hold back while the disk is slow.
-const RECORD_BUFFER: usize = 1 << 16;
 
 pub fn run(args: ServeArgs) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(listen(args))
 }
 
-/// Loads the model; runs on the engine's thread.
-fn engine(args: &ServeArgs) -> Result<Engine<DeviceRunner>> {
-    let loaded = model::ready(&args.model)?;
-    let mut config = EngineConfig::new(loaded.limits, Arc::new(MonotonicClock::default()));
-    config.seed = generate::seed();
-    if let Some(path) = &args.record {
-        let sink = FileSink::create(path, RECORD_BUFFER);
-        let sink = sink.with_context(|| format!("--record {}", path.display()))?;
-        config.sinks.push(Box::new(sink));
-    }
-    Ok(Engine::new(loaded.runner, loaded.card, config))
-}
-
 async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let address = format!("{}:{}", args.host, args.port);
     let listener = TcpListener::bind((args.host.as_str(), args.port)).await;
-    let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+    let listener = listener.map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "; another program has it: choose with --port, 0 finds one",
+            ErrorKind::AddrNotAvailable => "; --host must be an address of this machine",
+            ErrorKind::PermissionDenied => "; ports below 1024 need rights: choose with --port",
+            _ => "",
+        };
+        anyhow!("cannot listen on {address}: {error}{remedy}")
+    })?;
     let url = format!("http://{}", listener.local_addr()?);
     eprintln!("listening on {url}, loading the model");
     let config = ServerConfig {
@@ -48,7 +40,8 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let tell = Arc::new(tell);
     let told = tell.clone();
     let thread = spawn(
-        move || engine(&args),
+        // Loads the model; runs on the engine's thread.
+        move || session::engine(model::ready(&args.model)?, &args.record),
         move |loaded| match loaded {
             Ok(handle) => {
                 eprintln!("serving {} on {url}/v1", handle.card().name);
@@ -69,32 +62,46 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
 }
 
 /// Resolves when the server should stop taking connections: the model cannot be loaded, or the
-/// first Ctrl-C, which drains the engine. A second Ctrl-C ends the program.
+/// first Ctrl-C (or SIGTERM), which drains the engine. A second one ends the program.
 async fn ended(mut state: watch::Receiver<ModelState>) {
     let failed = async {
         if state.wait_for(|s| matches!(s, ModelState::Failed(_))).await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let interrupted = tokio::select! {
-        () = failed => false,
-        _ = tokio::signal::ctrl_c() => true,
-    };
-    if !interrupted {
-        return;
+    tokio::select! {
+        () = failed => return,
+        () = asked_to_end() => {}
     }
-    eprintln!("finishing open requests; press Ctrl-C again to stop now");
     let handle = match &*state.borrow() {
-        ModelState::Ready(handle) => Some(handle.clone()),
-        _ => None,
+        ModelState::Ready(handle) => handle.clone(),
+        // Nothing is open yet.
+        _ => std::process::exit(0),
     };
-    match handle {
-        Some(handle) => handle.drain(),
-        None => std::process::exit(0),
-    }
     tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(130);
-        }
+        asked_to_end().await;
+        std::process::exit(INTERRUPTED);
     });
+    let open = handle.status().open;
+    eprintln!("finishing {open} open requests; press Ctrl-C again to stop now");
+    handle.drain();
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn asked_to_end() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // Without a handler the signal itself ends the program.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }

@@ -45,13 +45,14 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
         }
         agree += usize::from(best(got) == best(want));
     }
-    println!(
-        "largest difference {worst:.3e} at position {worst_at} (tolerance {:.1e})",
-        args.tolerance
-    );
-    println!("most likely token agrees at {agree} of {} positions", ids.len());
     let passed = worst <= args.tolerance;
-    println!("{}", if passed { "passed" } else { "FAILED" });
+    crate::print(&format!(
+        "largest difference {worst:.3e} at position {worst_at} (tolerance {:.1e})\n\
+         most likely token agrees at {agree} of {} positions\n{}\n",
+        args.tolerance,
+        ids.len(),
+        if passed { "passed" } else { "FAILED" }
+    ))?;
     Ok(ExitCode::from(u8::from(!passed)))
 }
 

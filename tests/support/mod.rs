@@ -30,7 +30,7 @@ impl Rows {
     }
 
     /// Adds a row that needs `need`. Without it the row is ignored with the reason shown, or
-    /// fails when `TILEWRIGHT_REQUIRE` is set.
+    /// fails when [`required`].
     pub fn add_if<T: Send + 'static>(
         &mut self,
         need: Result<T, String>,
@@ -39,7 +39,7 @@ impl Rows {
     ) {
         match need {
             Ok(value) => self.add(name, move || body(value)),
-            Err(reason) if std::env::var_os("TILEWRIGHT_REQUIRE").is_some() => {
+            Err(reason) if required(&reason) => {
                 self.0.push(Trial::test(name, move || Err(Failed::from(reason))));
             }
             Err(reason) => {
@@ -54,6 +54,20 @@ impl Rows {
     }
 }
 
+const NO_SHARED: &str = "no ../shared/";
+const NO_MODEL: &str = "not in the model cache: ";
+
+/// Whether a row that cannot run for `reason` fails: under `TILEWRIGHT_REQUIRE=1` always, under
+/// `TILEWRIGHT_REQUIRE=local` unless it needs files from outside the checkout.
+fn required(reason: &str) -> bool {
+    let outside = reason.starts_with(NO_SHARED) || reason.starts_with(NO_MODEL);
+    match std::env::var("TILEWRIGHT_REQUIRE").as_deref() {
+        Ok("local") => !outside,
+        Ok(_) => true,
+        Err(_) => false,
+    }
+}
+
 /// The repository's root.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -64,7 +78,7 @@ pub fn shared(path: &str) -> Result<PathBuf, String> {
     let base = std::env::var_os("TILEWRIGHT_SHARED")
         .map_or_else(|| root().join("..").join("shared"), PathBuf::from);
     let found = base.join(path);
-    if found.exists() { Ok(found) } else { Err(format!("no ../shared/{path}")) }
+    if found.exists() { Ok(found) } else { Err(format!("{NO_SHARED}{path}")) }
 }
 
 /// A real model that `shared/models/fetch` brings into the cache folder.
@@ -75,5 +89,5 @@ pub fn real_model(file: &str) -> Result<PathBuf, String> {
             .join(".cache/tilewright/models"),
     };
     let found = base.join(file);
-    if found.exists() { Ok(found) } else { Err(format!("{file} is not in the model cache")) }
+    if found.exists() { Ok(found) } else { Err(format!("{NO_MODEL}{file}")) }
 }

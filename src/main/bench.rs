@@ -1,0 +1,93 @@
+//! `bench model`: the shape of llama-bench, as a table or as JSON.
+
+use crate::cli::BenchModelArgs;
+use crate::model::{mib, options, sizes, weights};
+use crate::{device, print};
+use anyhow::{Result, bail};
+use std::fmt::Write;
+use std::process::ExitCode;
+use tilewright::base::{Clock, MonotonicClock};
+use tilewright::bench::{BenchModel, Measured};
+use tilewright::model::{Model, Options};
+
+pub fn run(args: &BenchModelArgs) -> Result<ExitCode> {
+    let mut options = options(&args.model)?;
+    let most = |list: &[u32]| list.iter().copied().max().unwrap_or(1);
+    let batch = most(&args.batch);
+    let longest = most(&args.prompt).max(args.generate);
+    options.sequences = Some(batch);
+    let mut device = device::open(&args.model.device)?;
+    let weights = weights(&args.model.model)?;
+    options.context = options.context.or(Some(longest));
+    options.step_tokens = options.step_tokens.or(Some(longest));
+    let sizes = sizes(&weights, device.as_ref(), &mut options)?;
+    check(args, longest, batch, &sizes.options)?;
+    let start = std::time::Instant::now();
+    let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
+    let load_seconds = start.elapsed().as_secs_f64();
+    let mut bench = BenchModel::new(model, device, MonotonicClock::default());
+    let mut rows = Vec::new();
+    for &tokens in &args.prompt {
+        rows.push(bench.prompt(tokens, args.runs)?);
+    }
+    for &batch in &args.batch {
+        rows.push(bench.generate(args.generate, batch, args.runs)?);
+    }
+    report(args, &bench, &rows, load_seconds)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every sequence must find its positions in the context and its share of the KV blocks.
+fn check(args: &BenchModelArgs, longest: u32, batch: u32, options: &Options) -> Result<()> {
+    if longest > options.context_max {
+        let context = options.context_max;
+        bail!(
+            "--prompt and --generate go up to {longest} tokens, a sequence may have {context}: \
+             ask for fewer, or give more --ctx-size and --kv-memory"
+        );
+    }
+    let each = options.blocks / batch * options.block_size;
+    if args.generate > each {
+        bail!(
+            "{batch} sequences have {each} tokens of KV cache each, --generate asks for {}: give \
+             more --kv-memory, or a smaller --batch",
+            args.generate
+        );
+    }
+    Ok(())
+}
+
+fn report<C: Clock>(
+    args: &BenchModelArgs,
+    bench: &BenchModel<C>,
+    rows: &[Measured],
+    load_seconds: f64,
+) -> Result<()> {
+    let resident = resident_bytes();
+    if args.json {
+        let json = serde_json::json!({
+            "model": args.model.model,
+            "device": bench.facts(),
+            "load_seconds": load_seconds,
+            "resident_bytes": resident,
+            "tests": rows,
+        });
+        return print(&(serde_json::to_string_pretty(&json)? + "\n"));
+    }
+    let mut out = format!("| {:<10} | {:>5} | {:>18} |\n", "test", "batch", "tokens/s");
+    out += &format!("|{}|{}:|{}:|\n", "-".repeat(12), "-".repeat(6), "-".repeat(19));
+    for row in rows {
+        let speed = format!("{:.2} ± {:.2}", row.mean, row.deviation);
+        writeln!(out, "| {:<10} | {:>5} | {speed:>18} |", row.test, row.batch)?;
+    }
+    let resident = resident.map_or("unknown".to_string(), mib);
+    writeln!(out, "load {load_seconds:.2} s, resident {resident}")?;
+    print(&out)
+}
+
+/// Resident memory of this process, where the system says.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+}

@@ -1,0 +1,114 @@
+//! An engine turned by the face that uses it, one request at a time: for commands that answer one
+//! person. (`serve` gives the engine a thread of its own.)
+
+use crate::cli::{ModelArgs, RecordArgs, SamplingArgs};
+use crate::model;
+use anyhow::{Context, Result, bail};
+use futures_util::FutureExt;
+use std::io::Write;
+use std::sync::Arc;
+use tilewright::base::MonotonicClock;
+use tilewright::engine::{
+    DeviceRunner, Engine, EngineConfig, GenerateRequest, Loaded, ModelCard, Output, Stepped,
+};
+use tilewright::text::{ChatTemplate, Message, RenderOptions};
+use tilewright::trace::{FileSink, FinishReason};
+
+/// Events a recording may hold back while the disk is slow.
+const RECORD_BUFFER: usize = 1 << 16;
+
+/// A seed from the time, for requests that bring none.
+pub fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// The engine over a loaded model, recording if asked to.
+pub fn engine(loaded: Loaded, record: &RecordArgs) -> Result<Engine<DeviceRunner>> {
+    let mut config = EngineConfig::new(loaded.limits, Arc::new(MonotonicClock::default()));
+    config.seed = seed();
+    if let Some(path) = &record.record {
+        let sink = FileSink::create(path, RECORD_BUFFER);
+        let sink = sink.with_context(|| format!("--record {}", path.display()))?;
+        config.sinks.push(Box::new(sink));
+    }
+    Ok(Engine::new(loaded.runner, loaded.card, config))
+}
+
+/// A request with these parameters; the rest is the model's default.
+pub fn request(args: &SamplingArgs, prompt: Vec<u32>) -> GenerateRequest {
+    GenerateRequest {
+        prompt,
+        max_tokens: args.max_tokens,
+        temperature: args.temperature,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repetition_penalty: args.repetition_penalty,
+        seed: args.seed,
+        stop: args.stop.clone(),
+        ..GenerateRequest::default()
+    }
+}
+
+/// The conversation as the model reads it.
+pub fn render(card: &ModelCard, template: &ChatTemplate, turns: &[Message]) -> Result<Vec<u32>> {
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        now: i64::try_from(seed() / 1_000_000_000).ok(),
+        ..RenderOptions::default()
+    };
+    let rendered = template.render(turns, &options).context("the chat template")?;
+    Ok(card.tokenizer.encode_rendered(&rendered))
+}
+
+/// A finished answer.
+pub struct Answer {
+    pub text: String,
+    pub reason: FinishReason,
+}
+
+pub struct Session {
+    engine: Engine<DeviceRunner>,
+    pub card: Arc<ModelCard>,
+}
+
+impl Session {
+    pub fn open(model: &ModelArgs, record: &RecordArgs) -> Result<Self> {
+        let engine = engine(model::ready(model)?, record)?;
+        let card = engine.handle().card().clone();
+        Ok(Self { engine, card })
+    }
+
+    /// Runs `request` to its end, or until `stopped` says so, and writes its text as it comes.
+    pub fn answer(
+        &mut self,
+        request: GenerateRequest,
+        out: &mut dyn Write,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Answer> {
+        let mut generation = self.engine.handle().submit(request)?;
+        let mut answer = Answer { text: String::new(), reason: FinishReason::Cancelled };
+        // Turned step by step: an engine left to run would not yield before the end.
+        while !stopped() {
+            let stepped = pollster::block_on(self.engine.step());
+            while let Some(Some(output)) = generation.next().now_or_never() {
+                match output {
+                    Output::Token { text, .. } => {
+                        answer.text.push_str(&text);
+                        out.write_all(text.as_bytes())?;
+                        out.flush()?;
+                    }
+                    Output::Finished { reason, .. } => return Ok(Answer { reason, ..answer }),
+                    Output::Failed(error) => return Err(error.into()),
+                    Output::Started { .. } => {}
+                }
+            }
+            if stepped != Stepped::Ran {
+                bail!("the engine ended before the answer was complete");
+            }
+        }
+        // The next step sees that the generation is gone and frees its blocks.
+        Ok(answer)
+    }
+}
