@@ -1,7 +1,7 @@
 //! The table of kernel variants, read once from `shaders/variants.txt`: a variant is a shader file
 //! with its imports and constants chosen. Ids are line order and mean nothing outside one build.
 
-use crate::record::VariantId;
+use crate::record::{Facts, VariantId};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -19,6 +19,15 @@ impl Need {
             Need::Subgroups => "subgroups",
             Need::F16 => "f16",
             Need::Int64 => "int64",
+        }
+    }
+
+    /// Whether a device with `facts` has it. Spread reads want eight neighbours in a subgroup.
+    pub fn met(self, facts: &Facts) -> bool {
+        match self {
+            Need::Subgroups => facts.lanes >= 8,
+            Need::F16 => facts.f16,
+            Need::Int64 => facts.int64,
         }
     }
 

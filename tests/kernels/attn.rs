@@ -251,7 +251,8 @@ pub fn faults_are_seen() {
     let facts = lab.facts.clone();
     let good = world.run(WHOLE, &facts, |_| {}, &mut lab);
     assert_eq!(compare(&good, &world.wanted), Ok(()));
-    let spoilers: [(&str, fn(&mut AttnWork)); 5] = [
+    type Spoiler = fn(&mut AttnWork);
+    let spoilers: [(&str, Spoiler); 5] = [
         ("a key too few", |work| work.items[7][2] -= 1),
         ("the first split is left out", |work| work.items[7][4] = 1),
         ("the last split is left out", |work| work.items[7][5] -= 1),

@@ -10,7 +10,7 @@ use tilewright::kernels::block::{NormRms, RopeKv, RopeKvParams, act_glu};
 use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul};
 use tilewright::kernels::sample::Sample;
 use tilewright::kernels::sources::SOURCES;
-use tilewright::kernels::variants::{self, Need, Variant};
+use tilewright::kernels::variants::{self, Variant};
 use tilewright::kernels::{KERNELS, kernel};
 use tilewright::record::{Binding, BufferId, Command, Device, DeviceKind, Facts, Recording};
 
@@ -30,6 +30,7 @@ fn facts(kind: DeviceKind, lanes: u32) -> Facts {
         shared_bytes_max: 16384,
         bindings_max: 8,
         f16: false,
+        int64: lanes >= 8,
         matrix_units: false,
         timestamps: false,
         memory_bytes: None,
@@ -59,12 +60,7 @@ fn unfit(variant: &Variant, facts: &Facts) -> Option<String> {
     if width == 0 || width > facts.invocations_max {
         return Some(format!("{width} threads"));
     }
-    // The spread reads need eight neighbours in one subgroup.
-    let has = |need: &Need| match need {
-        Need::Subgroups => facts.lanes >= 8,
-        Need::F16 => facts.f16,
-    };
-    let missing = variant.needs.iter().find(|n| !has(n));
+    let missing = variant.needs.iter().find(|n| !n.met(facts));
     missing.map(|need| format!("it needs {}", need.name()))
 }
 

@@ -6,7 +6,7 @@ use crate::support::On;
 use std::sync::MutexGuard;
 use tilewright::base::unit_from_seed;
 use tilewright::cpu::CpuDevice;
-use tilewright::kernels::variants::{self, Need, Variant};
+use tilewright::kernels::variants::{self, Variant};
 use tilewright::record::{Binding, BufferId, Device, Facts, Recording};
 
 enum Held {
@@ -44,11 +44,7 @@ impl Lab {
     }
 
     pub fn can(&self, variant: &Variant) -> bool {
-        let has = |need: &Need| match need {
-            Need::Subgroups => self.on == On::Cpu || self.facts.lanes >= 8,
-            Need::F16 => self.on == On::Cpu || self.facts.f16,
-        };
-        variant.needs.iter().all(has)
+        self.on == On::Cpu || variant.needs.iter().all(|n| n.met(&self.facts))
     }
 
     /// A buffer that holds `words` (at least one).

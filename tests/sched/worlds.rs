@@ -71,7 +71,8 @@ pub fn random_policies(dice: &mut Dice) -> Policies {
 /// A world of `operations` random operations, run to its end.
 fn world(seed: u64, operations: u32, limits: Option<Limits>) -> World {
     let mut dice = Dice::new(seed);
-    let policies = if seed % 5 == 0 { Policies::default() } else { random_policies(&mut dice) };
+    let policies =
+        if seed.is_multiple_of(5) { Policies::default() } else { random_policies(&mut dice) };
     let limits = limits.unwrap_or_else(|| random_limits(&mut dice));
     let mut world = World::with(limits, policies);
     world.depth = dice.between(1, 3) as usize;
