@@ -35,7 +35,7 @@ pub enum Command {
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
     #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
-    /// Measure.
+    /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
 }
