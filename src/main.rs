@@ -62,10 +62,22 @@ fn close(done: anyhow::Result<ExitCode>) -> ExitCode {
         // Whoever read the output has had enough of it: `tilewright inspect | head`.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told(&error));
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// An error and its causes; one that an earlier line quotes already is not told twice.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += if text.is_empty() { "" } else { ": " };
+            text += &cause;
+        }
+    }
+    text
 }
 
 fn broken_pipe(error: &anyhow::Error) -> bool {

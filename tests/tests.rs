@@ -5,6 +5,8 @@ mod support;
 mod tidy;
 
 mod base;
+#[cfg(all(feature = "cli", feature = "server"))]
+mod cli;
 mod company;
 mod engine;
 #[cfg(feature = "gpu")]
@@ -23,6 +25,8 @@ fn main() -> std::process::ExitCode {
     let mut rows = support::Rows::default();
     tidy::rows(&mut rows);
     base::rows(&mut rows);
+    #[cfg(all(feature = "cli", feature = "server"))]
+    cli::rows(&mut rows);
     company::rows(&mut rows);
     engine::rows(&mut rows);
     #[cfg(feature = "gpu")]

@@ -33,6 +33,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("tidy::floors", floors);
     rows.add("tidy::floor_checker_sees_faults", floor_checker_sees_faults);
     rows.add("tidy::architecture_table", architecture_table);
+    rows.add("tidy::architecture_names_real_files", architecture_names_real_files);
     rows.add("tidy::sizes", sizes);
     rows.add("tidy::headers_and_words", headers_and_words);
     rows.add("tidy::scheduler_is_pure", scheduler_is_pure);
@@ -178,6 +179,18 @@ fn architecture_table() {
     });
     assert_eq!(rows.count(), FLOORS.len(), "rows of the floor table in ARCHITECTURE.md");
     assert!(expected.is_empty(), "ARCHITECTURE.md lacks:\n{}", expected.join("\n"));
+}
+
+fn architecture_names_real_files() {
+    let text = read(&root().join("ARCHITECTURE.md"));
+    let named = text.split('`').skip(1).step_by(2);
+    let paths: Vec<&str> =
+        named.filter(|n| ["src/", "shaders/", "tests/"].iter().any(|d| n.starts_with(d))).collect();
+    assert!(paths.len() > 20, "{paths:?}");
+    // Names with a capital letter stand for several files.
+    let missing = paths.iter().filter(|p| !p.contains('X') && !root().join(p).exists());
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
 }
 
 fn sizes() {

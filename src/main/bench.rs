@@ -16,8 +16,8 @@ pub fn run(args: &BenchModelArgs) -> Result<ExitCode> {
     let batch = most(&args.batch);
     let longest = most(&args.prompt).max(args.generate);
     options.sequences = Some(batch);
-    let mut device = device::open(&args.model.device)?;
     let weights = weights(&args.model.model)?;
+    let mut device = device::open(&args.model.device)?;
     options.context = options.context.or(Some(longest));
     options.step_tokens = options.step_tokens.or(Some(longest));
     let sizes = sizes(&weights, device.as_ref(), &mut options)?;

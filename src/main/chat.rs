@@ -48,7 +48,9 @@ pub fn run(args: &ChatArgs) -> Result<ExitCode> {
             Ok(true) => {}
             Ok(false) => return Ok(ExitCode::SUCCESS),
             // A person can mend it; a pipe cannot.
-            Err(error) if person && !crate::broken_pipe(&error) => eprintln!("error: {error:#}"),
+            Err(error) if person && !crate::broken_pipe(&error) => {
+                eprintln!("error: {}", crate::told(&error))
+            }
             Err(error) => return Err(error),
         }
     }

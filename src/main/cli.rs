@@ -35,7 +35,7 @@ pub enum Command {
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
     #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
-    /// Measure.
+    /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
 }
@@ -81,7 +81,7 @@ pub struct ModelArgs {
     #[arg(long, short = 'a', alias = "alias", value_name = "NAME")]
     #[arg(env = "TILEWRIGHT_SERVED_MODEL_NAME", help_heading = "Model")]
     pub served_model_name: Option<String>,
-    /// File with a chat template (Jinja) that replaces the model's own.
+    /// File with a chat template (Jinja) in place of the model's [default: the model's own].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_CHAT_TEMPLATE", help_heading = "Model")]
     pub chat_template: Option<PathBuf>,
     /// Positions per sequence, prompt and output [default: the model's].

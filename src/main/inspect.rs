@@ -89,13 +89,18 @@ fn spec_value(spec: &Spec) -> Value {
         "ffn": spec.ffn,
         "vocab": spec.vocab,
         "context": spec.context,
-        "norm_eps": spec.norm_eps,
-        "rope_theta": spec.rope.theta,
+        "norm_eps": single(spec.norm_eps),
+        "rope_theta": single(spec.rope.theta),
         "rope_dimensions": spec.rope.rotary,
         "rope_scaling": format!("{:?}", spec.rope.scaling),
         "tied_head": spec.tied_head,
         "kv_bytes_per_token": spec.kv_bytes_per_token(),
     })
+}
+
+/// The shortest number that is this one in single precision.
+fn single(value: f32) -> Value {
+    json!(value.to_string().parse::<f64>().unwrap_or(f64::from(value)))
 }
 
 fn tokenizer(card: &ModelCard) -> Value {
@@ -110,11 +115,11 @@ fn tokenizer(card: &ModelCard) -> Value {
 
 fn sampling(defaults: &SamplingDefaults) -> Value {
     json!({
-        "temperature": defaults.temperature,
+        "temperature": defaults.temperature.map(single),
         "top_k": defaults.top_k,
-        "top_p": defaults.top_p,
-        "min_p": defaults.min_p,
-        "repetition_penalty": defaults.repetition_penalty,
+        "top_p": defaults.top_p.map(single),
+        "min_p": defaults.min_p.map(single),
+        "repetition_penalty": defaults.repetition_penalty.map(single),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cli::ModelArgs;
 use crate::device;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -16,7 +16,14 @@ pub fn weights(model: &str) -> Result<Weights> {
     if model == "fable" {
         return Ok(fable()?);
     }
-    Ok(Weights::open(Path::new(model))?)
+    let path = Path::new(model);
+    if !path.exists() {
+        bail!(
+            "there is no file or folder `{model}`: -m takes `fable`, a .gguf file, a Hugging Face \
+             folder or a .safetensors file"
+        );
+    }
+    Ok(Weights::open(path)?)
 }
 
 pub fn options(args: &ModelArgs) -> Result<LoadOptions> {
@@ -83,8 +90,8 @@ fn bar() -> ProgressBar {
 /// Device, weights, sizes, upload: everything up to a model that is ready.
 pub fn ready(args: &ModelArgs) -> Result<Loaded> {
     let mut options = options(args)?;
-    let device = device::open(&args.device)?;
     let weights = weights(&args.model)?;
+    let device = device::open(&args.device)?;
     let sizes = sizes(&weights, device.as_ref(), &mut options)?;
     let bar = bar();
     let mut progress = |done, total| {

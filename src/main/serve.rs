@@ -48,7 +48,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
                 told.send_replace(ModelState::Ready(handle));
             }
             Err(error) => {
-                told.send_replace(ModelState::Failed(format!("{error:#}")));
+                told.send_replace(ModelState::Failed(crate::told(&error)));
             }
         },
     )?;

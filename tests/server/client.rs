@@ -3,21 +3,13 @@
 use super::host::Setup;
 use super::sockets::served;
 use crate::engine::fake::{ids, script};
-use crate::support::Rows;
+use crate::support::{Rows, python};
 use std::process::Command;
 
 const SCRIPT: &str = include_str!("openai_client.py");
 
 pub fn rows(rows: &mut Rows) {
-    rows.add_if(has_openai(), "server::openai_client", |()| openai_client());
-}
-
-fn has_openai() -> Result<(), String> {
-    let found = Command::new("python3").args(["-c", "import openai"]).output();
-    match found {
-        Ok(output) if output.status.success() => Ok(()),
-        _ => Err("python3 has no openai package".to_string()),
-    }
+    rows.add_if(python("openai"), "server::openai_client", |()| openai_client());
 }
 
 fn openai_client() {

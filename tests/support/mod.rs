@@ -6,6 +6,8 @@ mod allocations;
 mod decoder;
 #[cfg(feature = "gpu")]
 mod device;
+#[cfg(all(feature = "cli", feature = "server"))]
+pub mod program;
 mod world;
 mod wrapped;
 
@@ -75,6 +77,16 @@ fn required(reason: &str) -> bool {
 /// The repository's root.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Whether `python3` has `package`.
+pub fn python(package: &str) -> Result<(), String> {
+    let import = format!("import {package}");
+    let found = std::process::Command::new("python3").args(["-c", &import]).output();
+    match found {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err(format!("python3 has no package {package}")),
+    }
 }
 
 /// A file or folder of the wider set of fixtures, which lies beside some checkouts only.

@@ -1,0 +1,161 @@
+//! What each command does when all goes well, and the exit codes.
+
+use crate::support::program::{QUICK, run, run_with};
+use crate::support::{On, Rows, root};
+use serde_json::Value;
+
+const FRANCE: &str = "What is the capital of France?";
+const PARIS: &str = "The capital of France is Paris.\n";
+
+pub fn rows(rows: &mut Rows) {
+    for (on, present) in On::all() {
+        let device = on.name();
+        rows.add_if(present.clone(), format!("cli::generate.{device}"), move |()| generate(on));
+        rows.add_if(present, format!("cli::verify.{device}"), move |()| verify(on));
+    }
+    rows.add("cli::generate_reads_standard_input", generate_reads_standard_input);
+    rows.add("cli::generate_takes_sampling_flags", generate_takes_sampling_flags);
+    rows.add("cli::variables_stand_for_flags", variables_stand_for_flags);
+    rows.add("cli::verify_fails_beyond_the_tolerance", verify_fails_beyond_the_tolerance);
+    rows.add("cli::bench_model_json", bench_model_json);
+    rows.add("cli::doctor", doctor);
+    rows.add("cli::inspect", inspect);
+    rows.add("cli::no_command_points_to_serve", no_command_points_to_serve);
+}
+
+/// Where to run, with checked shaders if the suite runs so.
+fn device(on: On) -> Vec<&'static str> {
+    let mut args = vec!["--device", on.name()];
+    if on == On::Gpu && std::env::var_os("TILEWRIGHT_CHECKED").is_some() {
+        args.push("--checked-shaders");
+    }
+    args
+}
+
+fn generate(on: On) {
+    let args = [&["generate", FRANCE][..], &device(on), &QUICK].concat();
+    assert_eq!(run(&args).good(), PARIS);
+}
+
+fn generate_reads_standard_input() {
+    let args = [&["generate", "-", "--device", "cpu"][..], &QUICK].concat();
+    assert_eq!(run_with(&args, FRANCE).good(), PARIS);
+}
+
+fn generate_takes_sampling_flags() {
+    let lead = ["generate", FRANCE, "--device", "cpu"];
+    let with = |more: &[&str]| run(&[&lead[..], &QUICK, more].concat()).good();
+    assert_eq!(with(&["-n", "3"]), "The capital of\n");
+    assert_eq!(with(&["--stop", " France"]), "The capital of\n");
+    let story = |seed: &str| {
+        let drawn = ["--temperature", "2", "-n", "20", "--seed", seed, "--device", "cpu"];
+        run(&[&["generate", "Tell me a story."][..], &QUICK, &drawn].concat()).good()
+    };
+    assert_eq!(story("1"), story("1"), "same seed, same text");
+    assert_ne!(story("1"), story("2"));
+}
+
+fn variables_stand_for_flags() {
+    let args = [&["generate", FRANCE][..], &QUICK].concat();
+    let mut command = crate::support::program::tilewright(&args);
+    command.env("TILEWRIGHT_DEVICE", "cpu").env("TILEWRIGHT_MAX_TOKENS", "2");
+    // A switch takes 1 as well as true.
+    command.env("TILEWRIGHT_RAW", "1");
+    let ran = crate::support::program::Ran::of(&command.output().expect("the program starts"));
+    assert!(ran.err.contains("device: cpu"), "{ran:?}");
+    let out = ran.good();
+    assert!(!out.starts_with("The capital"), "without the template it continues: {out}");
+}
+
+fn data(path: &str) -> String {
+    root().join("tests/data").join(path).display().to_string()
+}
+
+fn verify(on: On) {
+    for (model, golden) in [
+        ("llama-mqa-bias", "llama-mqa-bias/golden.safetensors"),
+        ("gguf/tiny-q4_1.gguf", "gguf/tiny-q4_1.golden.safetensors"),
+    ] {
+        let (model, golden) = (data(model), data(golden));
+        let args = [&["verify", "-m", &model, "--golden", &golden][..], &device(on)].concat();
+        let out = run(&args).good();
+        assert!(out.contains("passed") && out.contains("largest difference"), "{out}");
+        let counts = out.split("agrees at ").nth(1).expect("the agreement");
+        let words: Vec<&str> = counts.split_whitespace().collect();
+        assert_eq!(words[0], words[2], "{out}");
+    }
+}
+
+fn verify_fails_beyond_the_tolerance() {
+    let (model, golden) = (data("llama-mqa-bias"), data("llama-mqa-bias/golden.safetensors"));
+    let lead = ["verify", "-m", &model, "--golden", &golden, "--device", "cpu"];
+    let ran = run(&[&lead[..], &["--tolerance", "1e-9"]].concat());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("FAILED"), "{ran:?}");
+    // The wrong reference, and one of another vocabulary.
+    let other = data("gguf/tiny-q4_1.golden.safetensors");
+    let ran = run(&["verify", "-m", "fable", "--golden", &other, "--device", "cpu"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("`logits`") && ran.err.contains("expected"), "{ran:?}");
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = run(args).good();
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+fn bench_model_json() {
+    let small = ["--prompt", "16", "--generate", "4", "--batch", "1,2", "--runs", "2"];
+    let args = [&["bench", "model", "--json", "--device", "cpu"][..], &small].concat();
+    let found = json(&args);
+    assert_eq!(found["model"], "fable");
+    assert_eq!(found["device"]["backend"], "cpu");
+    let tests = found["tests"].as_array().expect("tests");
+    let names: Vec<_> = tests.iter().map(|t| (t["test"].as_str(), t["batch"].as_u64())).collect();
+    let expected = [(Some("pp16"), Some(1)), (Some("tg4"), Some(1)), (Some("tg4"), Some(2))];
+    assert_eq!(names, expected);
+    for test in tests {
+        assert_eq!(test["runs"].as_array().map(Vec::len), Some(2));
+        assert!(test["mean"].as_f64().is_some_and(|mean| mean > 0.0), "{test}");
+    }
+    let table = run(&[&["bench", "model", "--device", "cpu"][..], &small].concat()).good();
+    assert!(table.contains("pp16") && table.contains("tokens/s"), "{table}");
+}
+
+fn doctor() {
+    let found = json(&["doctor", "--json", "--device", "cpu"]);
+    let adapters = found["adapters"].as_array().expect("adapters");
+    assert_eq!(found["chosen"]["backend"], "cpu");
+    let page = run(&["doctor", "--device", "cpu"]).good();
+    let list = run(&["--list-adapters"]).good();
+    assert!(page.starts_with(&list), "{page}\n{list}");
+    for name in adapters.iter().map(|a| a["name"].as_str().expect("a name")) {
+        assert!(list.contains(name), "{list}");
+    }
+    assert!(adapters.is_empty() == list.contains("none"), "{list}");
+    assert!(page.contains("chosen: cpu") && page.contains("q4_1  1: mul_mat.q4_1"), "{page}");
+}
+
+fn inspect() {
+    let fable = json(&["inspect", "--json"]);
+    assert_eq!(fable["spec"]["layers"], 6);
+    assert_eq!(fable["tokenizer"]["vocab"], 1551);
+    assert_eq!(fable["formats"]["f16"]["tensors"], 56);
+    assert_eq!(fable["tensors"].as_array().map(Vec::len), Some(56));
+    assert!(fable["template"]["source"].as_str().is_some_and(|s| s.contains("<|im_start|>")));
+    // Without a tokenizer the rest is shown, and why there is none.
+    let folder = json(&["inspect", &data("llama3-rope"), "--json"]);
+    assert!(folder["tokenizer"]["error"].as_str().is_some_and(|e| e.contains("tokenizer.json")));
+    assert!(folder["spec"]["rope_scaling"].as_str().is_some_and(|s| s.contains("Llama3")));
+    let page = run(&["inspect", &data("gguf/tiny-q4_1.gguf")]).good();
+    for part in ["(GGUF)", "q4_1", "general.architecture", "token_embd.weight"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+}
+
+fn no_command_points_to_serve() {
+    let ran = run(&[]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    assert!(ran.err.contains("tilewright serve"), "{ran:?}");
+}

@@ -1,0 +1,72 @@
+//! Whatever goes wrong: one message that names cause and remedy, and the right exit code.
+
+use crate::support::program::run;
+use crate::support::{Rows, root};
+use std::net::TcpListener;
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("cli::wrong_usage_exits_2", wrong_usage_exits_2);
+    rows.add("cli::failures_exit_1_and_say_why", failures_exit_1_and_say_why);
+    rows.add("cli::port_in_use", port_in_use);
+}
+
+fn wrong_usage_exits_2() {
+    for (args, said) in [
+        (&["serve", "--prot", "1"][..], "--port"),
+        (&["generate"], "<PROMPT>"),
+        (&["generate", "x", "--device", "tpu"], "auto, gpu, cpu"),
+        (&["generate", "x", "--block-size", "17"], "16, 32"),
+        (&["generate", "x", "--ctx-size", "0"], "512 or 32k"),
+        (&["generate", "x", "--kv-memory", "2 apples"], "512MiB"),
+        (&["bench", "model", "--batch", "0"], "512 or 32k"),
+        (&["verify"], "--golden"),
+        (&["serve", "--port", "99999"], "65535"),
+        (&["sing"], "sing"),
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        assert!(ran.err.contains(said), "{args:?}: no {said:?} in {ran:?}");
+    }
+}
+
+fn failures_exit_1_and_say_why() {
+    let own = |path: &str| root().join(path).display().to_string();
+    let (manifest, folder) = (own("Cargo.toml"), own("tests/data/gguf"));
+    let bare = own("tests/data/llama3-rope");
+    for (args, said) in [
+        (&["generate", "x", "-m", "no-such.gguf"][..], &["`no-such.gguf`", "-m takes"][..]),
+        (&["generate", "x", "-m", &manifest], &["Cargo.toml", "neither a GGUF file nor"]),
+        (&["generate", "x", "-m", &folder], &["config.json", "name the file"]),
+        (&["generate", "x", "-m", &bare, "--device", "cpu"], &["tokenizer.json"]),
+        (&["generate", "x", "--adapter", "no-such-adapter"], &["no usable adapter"]),
+        (&["generate", "x", "--chat-template", "no-such"], &["--chat-template no-such"]),
+        (&["generate", "x", "--device", "cpu", "--record", "/no/such"], &["--record /no/such"]),
+        (&["generate", "x", "--device", "cpu", "--kv-memory", "9"], &["--kv-memory allows 9"]),
+        (&["generate", "x", "--device", "cpu", "--temperature", "9"], &["temperature", "0 to 2"]),
+        (&["verify", "--golden", "no-such"], &["no-such"]),
+        (&["bench", "model", "--device", "cpu", "--prompt", "9999"], &["9999", "--ctx-size"]),
+        (
+            &["bench", "model", "--device", "cpu", "--batch", "64", "--kv-memory", "4MiB"],
+            &["--batch", "--kv-memory"],
+        ),
+        (&["inspect", "no-such"], &["`no-such`"]),
+    ] {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{args:?}: {ran:?}");
+        let error = ran.err.lines().last().unwrap_or_default();
+        assert!(error.starts_with("error: "), "{args:?}: {ran:?}");
+        for part in said {
+            assert!(error.contains(part), "{args:?}: no {part:?} in {error:?}");
+        }
+        // The cause is told once.
+        assert!(error.matches("os error").count() <= 1, "{error}");
+    }
+}
+
+fn port_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let ran = run(&["serve", "--port", &port]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains(&port) && ran.err.contains("--port"), "{ran:?}");
+}

@@ -1,0 +1,103 @@
+//! `serve` over a real model: answers, a recording that folds, and how Ctrl-C ends it.
+
+use crate::support::Rows;
+use crate::support::program::{QUICK, Serving};
+use serde_json::{Value, json};
+use std::io::{BufReader, Read};
+use std::net::TcpStream;
+use tilewright::trace::{FinishReason, Picture, Reader, fold};
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("cli::serve_answers_and_records", serve_answers_and_records);
+    #[cfg(unix)]
+    rows.add("cli::interrupt_drains", interrupt_drains);
+    #[cfg(unix)]
+    rows.add("cli::second_interrupt_ends_at_once", second_interrupt_ends_at_once);
+}
+
+fn start(more: &[&str]) -> Serving {
+    Serving::start(&[&["--device", "cpu"][..], &QUICK, more].concat())
+}
+
+fn body_of(answer: &str) -> Value {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"))
+}
+
+fn serve_answers_and_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.jsonl");
+    let path = path.to_str().expect("a path");
+    let mut serving = start(&["--record", path, "--served-model-name", "small"]);
+    let health = body_of(&serving.ask("GET", "/health", ""));
+    assert_eq!((&health["status"], &health["model"]), (&json!("ok"), &json!("small")));
+    let question = json!({"messages": [
+        {"role": "user", "content": "What is the capital of France?"}]});
+    let answer = body_of(&serving.ask("POST", "/v1/chat/completions", &question.to_string()));
+    let content = &answer["choices"][0]["message"]["content"];
+    assert_eq!(content, "The capital of France is Paris.");
+    assert_eq!(answer["model"], "small");
+    end_politely(&mut serving);
+    let file = std::fs::File::open(path).expect("the recording");
+    let mut picture = Picture::default();
+    for event in Reader::new(BufReader::new(file)).expect("a header") {
+        fold(&mut picture, &event.expect("an event"));
+    }
+    let counters = &picture.counters;
+    assert_eq!(counters.finished.get(&FinishReason::Stop), Some(&1));
+    assert_eq!(answer["usage"]["completion_tokens"], counters.sampled_tokens);
+    assert_eq!(picture.free_blocks() as usize, picture.blocks.len());
+}
+
+#[cfg(unix)]
+fn end_politely(serving: &mut Serving) {
+    serving.signal("TERM");
+    assert_eq!(serving.ended(), Some(0), "{}", serving.log());
+}
+
+/// The recording is flushed whenever nothing waits.
+#[cfg(not(unix))]
+fn end_politely(serving: &mut Serving) {
+    serving.until_log("serving");
+}
+
+/// A stream of `tokens` tokens whose first has arrived.
+fn stream(serving: &Serving, tokens: u32) -> TcpStream {
+    let body = json!({"prompt": "Once", "max_tokens": tokens, "ignore_eos": true, "stream": true});
+    let mut stream = serving.send("POST", "/v1/completions", &body.to_string());
+    let (mut all, mut piece) = (Vec::new(), [0; 256]);
+    while !String::from_utf8_lossy(&all).contains("data: ") {
+        let count = stream.read(&mut piece).expect("a stream");
+        assert!(count > 0, "{}", String::from_utf8_lossy(&all));
+        all.extend_from_slice(&piece[..count]);
+    }
+    stream
+}
+
+#[cfg(unix)]
+fn interrupt_drains() {
+    let mut serving = start(&[]);
+    let mut stream = stream(&serving, 80);
+    serving.signal("INT");
+    serving.until_log("press Ctrl-C again");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).expect("the rest of the stream");
+    assert!(rest.contains("\"finish_reason\":\"length\""), "{rest}");
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert_eq!(serving.ended(), Some(0), "{}", serving.log());
+}
+
+#[cfg(unix)]
+fn second_interrupt_ends_at_once() {
+    let mut serving = start(&[]);
+    let mut stream = stream(&serving, 2000);
+    serving.signal("INT");
+    serving.until_log("press Ctrl-C again");
+    serving.signal("INT");
+    assert_eq!(serving.ended(), Some(130), "{}", serving.log());
+    let mut rest = Vec::new();
+    // Cut off: an error, or the end without the last frame.
+    let _ = stream.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"), "it was answered to the end");
+}
