@@ -86,7 +86,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #end
         let tile_end = min((split + 1u) * SPLIT, keys);
         for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
-            for (var kk = t; kk < TILE; kk += WG) {
+            // Uniform bounds, since q_take may ask other lanes: with TILE % WG > 0 the last round
+            // has threads without a key, which keep nothing.
+            for (var round = 0u; round < TILE; round += WG) {
+                let kk = round + t;
                 let key = tile + kk;
                 let key_read = min(key, keys - 1u);
                 let block = step[table + key_read / p.block_size];
@@ -113,7 +116,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                     }
 #for i in 0..4
                     let seen$i = key <= position + (r + $i) / heads;
-                    score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
+                    if (TILE % WG == 0u || kk < TILE) {
+                        score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
+                    }
 #end
                 }
             }

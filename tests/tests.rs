@@ -11,6 +11,7 @@ mod engine;
 mod gpu;
 mod kernels;
 mod models;
+mod sampling;
 mod sched;
 #[cfg(feature = "server")]
 mod server;
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
     gpu::rows(&mut rows);
     kernels::rows(&mut rows);
     models::rows(&mut rows);
+    sampling::rows(&mut rows);
     sched::rows(&mut rows);
     #[cfg(feature = "server")]
     server::rows(&mut rows);
