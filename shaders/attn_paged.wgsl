@@ -89,7 +89,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
             // Keys of the tile that exist, in eights; the rest has weight 0 and is left out.
             let span = min(TILE, (keys - tile + 7u) & 0xfffffff8u);
-            for (var kk = t; kk < span; kk += WG) {
+            // Uniform bounds, since q_take may ask other lanes: the last round can have threads
+            // without a key, which keep nothing.
+            for (var round = 0u; round < span; round += WG) {
+                let kk = round + t;
                 let key = tile + kk;
                 let key_read = min(key, keys - 1u);
                 let block = step[table + key_read / p.block_size];
@@ -116,7 +119,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                     }
 #for i in 0..4
                     let seen$i = key <= position + (r + $i) / heads;
-                    score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
+                    if (TILE % WG == 0u || kk < TILE) {
+                        score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
+                    }
 #end
                 }
             }

@@ -76,7 +76,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let row = p.row_base + local_row;
     let t = local.x;
     let base = local_row * p.stride;
-    var high = -3.4e38;
+    var high = -0x1.fffffep+127;
     var id = 0u;
     for (var i = t; i < p.vocab; i += WG) {
         let l = logits[base + i];
@@ -95,7 +95,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         }
     }
     let temperature = bitcast<f32>(rows[row * 16u]);
-    if (temperature == 0.0) {
+    // One kept token is the greedy one: weights of different logits can round to the same bits.
+    if (temperature == 0.0 || rows[row * 16u + 1u] == 1u) {
         if (t == 0u) {
             finish(row, id, 1u);
         }

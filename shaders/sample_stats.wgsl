@@ -1,8 +1,10 @@
-// Per row of raw logits: whether all are finite, log sum exp, and the `top` most likely tokens
-// with their logits (ties: lowest id first). One workgroup per row; runs before sample_edit.
+// Per row of raw logits: whether all are finite, log sum exp in two parts (one f32 would round
+// away what counts when logits are large), and the `top` most likely tokens with their logits
+// (ties: lowest id first). One workgroup per row; runs before sample_edit.
 //
 // rows: [row][16] words, see sample     logits: [row][stride]
-// out: [row][64] words, see sample: 1 = finite, 4 = log sum exp, 8.. = (token, logit) pairs
+// out: [row][64] words, see sample: 1 = finite, 4 = the highest logit,
+//   5 = log sum exp(logit - highest), 8.. = (token, logit) pairs
 
 struct Params {
     rows: u32,
@@ -35,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let t = local.x;
     let base = local_row * p.stride;
     var broken = 0u;
-    var high = -3.4e38;
+    var high = -0x1.fffffep+127;
     for (var i = t; i < p.vocab; i += WG) {
         let l = logits[base + i];
         broken |= u32((bitcast<u32>(l) & 0x7f800000u) == 0x7f800000u);
@@ -65,7 +67,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         for (var i = 0u; i < WG; i++) {
             sum += best[i];
         }
-        out[row * 64u + 4u] = bitcast<u32>(high + log(sum));
+        out[row * 64u + 4u] = bitcast<u32>(high);
+        out[row * 64u + 5u] = bitcast<u32>(log(sum));
     }
     // `top` counts one more than the alternatives asked for, so that 0 asks for nothing.
     var last = 3.4e38;

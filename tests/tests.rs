@@ -13,6 +13,7 @@ mod engine;
 mod gpu;
 mod kernels;
 mod models;
+mod sampling;
 mod sched;
 #[cfg(feature = "server")]
 mod server;
@@ -33,6 +34,7 @@ fn main() -> std::process::ExitCode {
     gpu::rows(&mut rows);
     kernels::rows(&mut rows);
     models::rows(&mut rows);
+    sampling::rows(&mut rows);
     sched::rows(&mut rows);
     #[cfg(feature = "server")]
     server::rows(&mut rows);

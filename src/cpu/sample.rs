@@ -47,8 +47,9 @@ pub fn sample_stats(launch: &mut Launch<'_>) {
             continue;
         }
         let high = l.iter().copied().fold(f32::MIN, f32::max);
-        let sum: f32 = l.iter().map(|v| (v - high).exp()).sum();
-        out[4] = (high + sum.ln()).to_bits();
+        let sum: f64 = l.iter().map(|v| f64::from((v - high).exp())).sum();
+        out[4] = high.to_bits();
+        out[5] = (sum.ln() as f32).to_bits();
         let mut order: Vec<u32> = (0..p.vocab).collect();
         order.sort_by(|&a, &b| l[b as usize].total_cmp(&l[a as usize]).then(a.cmp(&b)));
         for (n, &id) in order.iter().take(top - 1).enumerate() {
@@ -90,7 +91,7 @@ fn pick(logits: &[f32], asked: &SampleRow) -> (u32, u32) {
             best = id;
         }
     }
-    if asked.temperature == 0.0 {
+    if asked.temperature == 0.0 || asked.top_k == 1 {
         return (best as u32, 1);
     }
     let high = logits[best];

@@ -110,12 +110,13 @@ impl SampleResult {
     /// Reads the `OUT_WORDS` words of one row that asked for `top` (see [`SampleRow::top`]).
     pub fn from_words(words: &[u32], top: u32) -> Self {
         let float = |at: usize| f32::from_bits(words[at]);
+        let logprob = |at: usize| (float(at) - float(4)) - float(5);
         let pairs = top.saturating_sub(1) as usize;
         Self {
             token: words[0],
             finite: words[1] == 1,
-            logprob: if top > 0 { float(2) - float(4) } else { 0.0 },
-            top: (0..pairs).map(|n| (words[8 + 2 * n], float(9 + 2 * n) - float(4))).collect(),
+            logprob: if top > 0 { logprob(2) } else { 0.0 },
+            top: (0..pairs).map(|n| (words[8 + 2 * n], logprob(9 + 2 * n))).collect(),
         }
     }
 }

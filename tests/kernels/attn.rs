@@ -57,11 +57,11 @@ struct Cut {
 const WHOLE: Cut = Cut { len: u32::MAX, partials_max: 0, block_size: 16 };
 const CUTS: [(&str, Cut); 5] = [
     ("whole chunks, splits in one item", WHOLE),
-    ("single tokens, splits apart", Cut { len: 1, partials_max: 1 << 20, ..WHOLE }),
     (
         "whole chunks, splits apart, blocks of 32",
         Cut { partials_max: 1 << 20, block_size: 32, ..WHOLE },
     ),
+    ("single tokens, splits apart", Cut { len: 1, partials_max: 1 << 20, ..WHOLE }),
     ("chunks of 5, splits in one item, blocks of 32", Cut { len: 5, block_size: 32, ..WHOLE }),
     ("few partial slots", Cut { partials_max: 40, ..WHOLE }),
 ];
@@ -232,9 +232,11 @@ pub fn check(on: On, head_dim: u32) {
         let world = World::new(head_dim, heads, &mut draws);
         for (width, facts) in widths(&lab) {
             let mut first: Option<Vec<f32>> = None;
-            for (name, cut) in CUTS {
+            // Every cut for one group, which fills no item; the others are slow on software.
+            let cuts = if heads == HEADS[1] { &CUTS[..] } else { &CUTS[..2] };
+            for (name, cut) in cuts {
                 let what = format!("{width}, heads {heads:?}, {name}, seed {SEED:#x}");
-                let out = world.run(cut, &facts, |_| {}, &mut lab);
+                let out = world.run(*cut, &facts, |_| {}, &mut lab);
                 compare(&out, &world.wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
                 let first = first.get_or_insert_with(|| out.clone());
                 same_bits(first, &out).unwrap_or_else(|e| panic!("{what} changes bits: {e}"));

@@ -182,6 +182,8 @@ impl Cases {
 fn variants_of(format: Format, segments: u32, lab: &Lab) -> Vec<&'static Variant> {
     let quant = format!("quant_{format}");
     let mut all = lab.variants("mul_mat");
+    // Every tile with one part and with four; the other cuts show the kernels' agreement.
+    all.retain(|v| matches!(segments, 1 | 4) || v.constant("TM") == 1);
     all.extend(lab.variants("mul_vec").iter().filter(|v| v.constant("SEGMENTS") == segments));
     all.retain(|v| v.imports["quant"] == quant);
     all
@@ -193,7 +195,7 @@ pub fn check(on: On, format: Format) {
     for segments in [1, 2, 4, 8] {
         let mut first: Option<Vec<f32>> = None;
         let variants = variants_of(format, segments, &lab);
-        assert!(variants.len() >= if segments == 1 { 4 } else { 8 }, "variants of {format}");
+        assert!(variants.len() >= if segments == 1 { 4 } else { 5 }, "variants of {format}");
         for variant in variants {
             let what = format!("{} with {segments} segments, seed {SEED:#x}", variant.name);
             let y = cases.run(variant, segments, |_| {}, &mut lab);
