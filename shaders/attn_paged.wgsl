@@ -14,6 +14,7 @@
 //   first split, end split, partial slot of the first row or 0xffffffff, unused
 // out: [T][heads * HD] as vec4   parts: [slot][HD + 4] f32 (o, m, l)
 #import attn_fold
+#import words
 #import q_reads
 
 struct Params {
@@ -30,9 +31,9 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> k_cache: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> v_cache: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> q: array<Words>;
+@group(0) @binding(2) var<storage, read> k_cache: array<Words>;
+@group(0) @binding(3) var<storage, read> v_cache: array<Words>;
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> parts: array<f32>;
@@ -86,7 +87,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #end
         let tile_end = min((split + 1u) * SPLIT, keys);
         for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
-            for (var kk = t; kk < TILE; kk += WG) {
+            // Keys of the tile that exist, in eights; the rest has weight 0 and is left out.
+            let span = min(TILE, (keys - tile + 7u) & 0xfffffff8u);
+            for (var kk = t; kk < span; kk += WG) {
                 let key = tile + kk;
                 let key_read = min(key, keys - 1u);
                 let block = step[table + key_read / p.block_size];
@@ -101,9 +104,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                         let qp$i = q_load(q$i + d, t);
 #end
 #for g in 0..SPREAD
-                        let k$g = k_cache[k_at + d + $g];
+                        let k$g = floats(k_cache[k_at + d + $g]);
 #for i in 0..4
-                        let q${g}_$i = q_take(qp$i, q$i + d, ${g}u);
+                        let q${g}_$i = q_take$g(qp$i, q$i + d);
                         s$i = fma(q${g}_$i.x, k$g.x, s$i);
                         s$i = fma(q${g}_$i.y, k$g.y, s$i);
                         s$i = fma(q${g}_$i.z, k$g.z, s$i);
@@ -121,9 +124,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
             // The tile's maximum per row: max is exact, so its order does not matter.
             for (var i = t; i < rows * 8u; i += WG) {
                 var high = NEG;
+                if ((i % 8u) * 8u < span) {
 #for k in 0..8
-                high = max(high, score[i * 8u + $k]);
+                    high = max(high, score[i * 8u + $k]);
 #end
+                }
                 part_max[i] = high;
             }
             workgroupBarrier();
@@ -135,9 +140,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                 row_max[r] = high;
             }
             workgroupBarrier();
-            for (var i = t; i < rows * TILE; i += WG) {
-                let s = score[i];
-                score[i] = select(exp(s - row_max[i / TILE]), 0.0, s == NEG);
+            for (var i = t; i < rows * span; i += WG) {
+                let at = i / span * TILE + i % span;
+                let s = score[at];
+                score[at] = select(exp(s - row_max[i / span]), 0.0, s == NEG);
             }
             workgroupBarrier();
 #for i in 0..PER
@@ -145,8 +151,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
             var to$i = vec4<f32>(0.0);
 #end
             // Keys past the last one have weight 0; their value is read from the last key.
-            let count = min(TILE, keys - tile);
-            for (var j = 0u; j < count; j += 8u) {
+            for (var j = 0u; j < span; j += 8u) {
 #for i in 0..PER
                 let wp$i = weight_load(r$i * TILE + j, t);
 #end
@@ -154,9 +159,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                 let key$k = min(tile + j + $k, keys - 1u);
                 let block$k = step[table + key$k / p.block_size];
                 let row$k = (block$k * p.kv_heads + kv) * p.block_size + key$k % p.block_size;
-                let v$k = v_cache[row$k * DIMS + dim];
+                let v$k = floats(v_cache[row$k * DIMS + dim]);
 #for i in 0..PER
-                let w${k}_$i = weight_take(wp$i, r$i * TILE + j, ${k}u);
+                let w${k}_$i = weight_take$k(wp$i, r$i * TILE + j);
                 tl$i += w${k}_$i;
                 to$i = fma(vec4<f32>(w${k}_$i), v$k, to$i);
 #end

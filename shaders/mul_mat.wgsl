@@ -40,14 +40,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
 #end
 #for v in 0..V
 #for j in 0..TN
-            let q${v}_$j = quants[(kb * V + $v) * p.rows + n$j];
+            let q${v}_$j = words(quants[(kb * V + $v) * p.rows + n$j]);
 #end
 #for g in 0..8/V
 #for j in 0..TN
             let w${v}_${g}_$j = quant_unpack(q${v}_$j, ${v*(8/V)+g}u, s$j);
 #end
 #for m in 0..TM
-            let x${v}_${g}_$m = x_take(part$m, x$m + kb * 8u, ${v*(8/V)+g}u);
+            let x${v}_${g}_$m = x_take${v*(8/V)+g}(part$m, x$m + kb * 8u);
 #for j in 0..TN
             acc${m}_$j = fma(x${v}_${g}_$m.x, w${v}_${g}_$j.x, acc${m}_$j);
             acc${m}_$j = fma(x${v}_${g}_$m.y, w${v}_${g}_$j.y, acc${m}_$j);

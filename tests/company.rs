@@ -1,5 +1,294 @@
-//! Rows of `company`.
+//! Rows of `company`: a request's bits do not depend on what else the engine does. Logits through
+//! the model by hand; ids and logprobs through the whole engine; both devices; bits, not tolerances.
 
-use crate::support::Rows;
+use crate::models::craft::{Checkpoint, EMBEDDING};
+use crate::support::{Decoder, On, Rows, World};
+use half::f16;
+use tilewright::base::{Format, Limits};
+use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
 
-pub fn rows(_rows: &mut Rows) {}
+pub fn rows(rows: &mut Rows) {
+    for (on, present) in On::all() {
+        let device = on.name();
+        rows.add_if(present.clone(), format!("company::logits.{device}"), move |()| logits(on));
+        rows.add_if(present.clone(), format!("company::partials_run_out.{device}"), move |()| {
+            partials_run_out(on);
+        });
+        rows.add_if(present.clone(), format!("company::engine.{device}"), move |()| engine(on));
+        rows.add_if(present.clone(), format!("company::tiny_pool.{device}"), move |()| {
+            tiny_pool(on);
+        });
+        rows.add_if(present, format!("company::not_finite.{device}"), move |()| not_finite(on));
+    }
+}
+
+/// Ids that look random, the same in every run.
+fn ids(seed: u32, count: usize) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        3 + state % 1500
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Block table number `n` of tables with `blocks` blocks each, scattered over the pool.
+fn table(n: u32, blocks: u32, pool: u32) -> Vec<u32> {
+    // 7 has no factor in common with the pool's size, so no block is given twice.
+    (n * blocks..(n + 1) * blocks).map(|i| (i * 7 + 3) % pool).collect()
+}
+
+type Logits = Vec<Vec<f32>>;
+
+#[track_caller]
+fn same_bits(what: &str, expected: &Logits, got: &Logits) {
+    assert_eq!(expected.len(), got.len(), "{what}");
+    for (n, (e, g)) in expected.iter().zip(got).enumerate() {
+        let differ = e.iter().zip(g).filter(|(e, g)| e.to_bits() != g.to_bits()).count();
+        assert_eq!(differ, 0, "{what}: {differ} of {} logits of step {n} differ", e.len());
+    }
+}
+
+/// One sequence of a batch: what is known, and how much of it has been computed.
+struct Row {
+    tokens: Vec<u32>,
+    table: Vec<u32>,
+    done: usize,
+}
+
+impl Row {
+    fn new(n: u32, tokens: Vec<u32>) -> Self {
+        let blocks = tokens.len().div_ceil(16) as u32;
+        Self { tokens, table: table(n, 20, POOL)[..blocks as usize].to_vec(), done: 0 }
+    }
+}
+
+const CONTEXT: u32 = 1152;
+/// Blocks of a decoder of that context; see `Decoder::options`.
+const POOL: u32 = 4 * CONTEXT.div_ceil(16) + 16;
+
+/// Runs `count` more tokens of each chosen row, in this order; the last position's logits of each.
+fn step(decoder: &mut Decoder, rows: &mut [Row], chosen: &[(usize, usize)]) -> Logits {
+    decoder.batch.clear();
+    for &(n, count) in chosen {
+        let row = &mut rows[n];
+        let part = &row.tokens[row.done..row.done + count];
+        let first = decoder.batch.push_row(part, row.done as u32, &row.table);
+        decoder.batch.samples.push((first + count as u32 - 1, Default::default()));
+        row.done += count;
+    }
+    decoder.batch.logits = true;
+    let bytes = decoder.run();
+    decoder.model.logits(&decoder.batch, &bytes)
+}
+
+/// More keys than one split has, so that single tokens run as split work items with a merge.
+const PROMPT: usize = 300;
+const AFTER: usize = 6;
+
+/// The subject by itself: the prompt in chunks, then one token at a time.
+fn alone(decoder: &mut Decoder, tokens: &[u32], chunk: usize) -> Logits {
+    let mut rows = [Row::new(0, tokens.to_vec())];
+    let mut last = Vec::new();
+    while rows[0].done < PROMPT {
+        let count = chunk.min(PROMPT - rows[0].done);
+        last = step(decoder, &mut rows, &[(0, count)]);
+    }
+    for _ in 0..AFTER {
+        last.extend(step(decoder, &mut rows, &[(0, 1)]));
+    }
+    last
+}
+
+fn logits(on: On) {
+    let weights = Checkpoint::fable(3).folder();
+    let mut decoder = Decoder::of(&weights, on, CONTEXT);
+    assert_eq!(decoder.model.options.blocks, POOL);
+    let tokens = ids(1, PROMPT + AFTER);
+    let expected = alone(&mut decoder, &tokens, PROMPT);
+    for chunk in [16, 64, 100] {
+        same_bits(&format!("chunks of {chunk}"), &expected, &alone(&mut decoder, &tokens, chunk));
+    }
+    // All in one row: splits are folded inside the kernel.
+    decoder.batch.clear();
+    decoder.batch.push_row(&tokens, 0, &table(0, 20, POOL));
+    let wanted = PROMPT - 1..PROMPT + AFTER;
+    decoder.batch.samples.extend(wanted.map(|at| (at as u32, Default::default())));
+    decoder.batch.logits = true;
+    let bytes = decoder.run();
+    let whole = decoder.model.logits(&decoder.batch, &bytes);
+    same_bits("one row", &expected, &whole);
+
+    // Among 15 others of many lengths, which prefill and decode beside it in the same steps.
+    let lengths = [300, 280, 257, 256, 255, 200, 120, 64, 33, 32, 17, 16, 15, 9, 7];
+    let others = (1..).zip(lengths).map(|(n, len)| Row::new(n, ids(n + 1, len)));
+    let mut rows: Vec<Row> = std::iter::once(Row::new(0, tokens.clone())).chain(others).collect();
+    let mut got = Vec::new();
+    for turn in 0.. {
+        let left = |n: usize, row: &Row| match n {
+            0 if row.done < PROMPT => 64.min(PROMPT - row.done),
+            0 => usize::from(row.done < row.tokens.len()),
+            // Odd rows go one by one, even ones in chunks.
+            n => (1 + (n + 1) % 2 * 40).min(row.tokens.len() - row.done),
+        };
+        let mut chosen: Vec<_> = rows.iter().enumerate().map(|(n, r)| (n, left(n, r))).collect();
+        chosen.retain(|c| c.1 > 0);
+        let count = chosen.len();
+        chosen.rotate_left(turn % count.max(1));
+        let Some(at) = chosen.iter().position(|c| c.0 == 0) else { break };
+        let all = step(&mut decoder, &mut rows, &chosen);
+        if rows[0].done >= PROMPT {
+            got.push(all[at].clone());
+        }
+    }
+    same_bits("among others", &expected, &got);
+
+    // The comparison sees a difference: one other token long before.
+    let mut other = tokens;
+    other[5] ^= 1;
+    assert_ne!(expected, alone(&mut decoder, &other, PROMPT));
+}
+
+/// More split rows than there are slots for partials: the rest fold in the kernel, same bits.
+fn partials_run_out(on: On) {
+    let weights = Checkpoint::fable(1).folder();
+    let mut decoder = Decoder::of(&weights, on, CONTEXT);
+    let tokens = ids(2, 1101);
+    let table = table(0, 70, POOL);
+    for (n, part) in tokens[..1100].chunks(550).enumerate() {
+        decoder.batch.clear();
+        decoder.batch.push_row(part, n as u32 * 550, &table);
+        decoder.run();
+    }
+    let mut decode = |copies: usize| {
+        decoder.batch.clear();
+        for _ in 0..copies {
+            // Every copy writes the same key and value to the same place.
+            let at = decoder.batch.push_row(&tokens[1100..], 1100, &table);
+            decoder.batch.samples.push((at, Default::default()));
+        }
+        decoder.batch.logits = true;
+        let bytes = decoder.run();
+        decoder.model.logits(&decoder.batch, &bytes)
+    };
+    let one = decode(1);
+    // 128 rows of five splits each; 512 fit.
+    for row in decode(128) {
+        same_bits("a copy", &one, &vec![row]);
+    }
+}
+
+/// Sixteen requests: long and short, greedy and sampled, with and without penalties.
+fn requests() -> Vec<GenerateRequest> {
+    let lengths = [300, 15, 40, 270, 7, 64, 128, 33, 90, 16, 17, 31, 256, 257, 5, 1];
+    let request = |(n, len): (u32, usize)| GenerateRequest {
+        prompt: ids(n + 100, len),
+        max_tokens: Some(24),
+        ignore_eos: true,
+        temperature: Some(if n % 2 == 0 { 0.0 } else { 0.9 }),
+        top_p: (n % 3 == 0).then_some(0.8),
+        top_k: (n % 5 == 1).then_some(40),
+        repetition_penalty: (n % 4 == 3).then_some(1.2),
+        frequency_penalty: (n % 4 == 2).then_some(0.5),
+        seed: Some(u64::from(n) + 7),
+        logprobs: Some(3),
+        ..GenerateRequest::default()
+    };
+    (0..).zip(lengths).map(request).collect()
+}
+
+fn options(step_tokens: u32) -> LoadOptions {
+    LoadOptions {
+        context: Some(512),
+        sequences: Some(16),
+        step_tokens: Some(step_tokens),
+        ..LoadOptions::default()
+    }
+}
+
+fn engine(on: On) {
+    let weights = Checkpoint::fable(3).folder();
+    let world = World::open(&weights, on.device(), &options(512)).unwrap_or_else(|e| panic!("{e}"));
+    let requests = requests();
+    let roomy = Limits { blocks: 200, ..world.limits };
+    let together = world.run(roomy, &requests);
+    assert_eq!(together.preempted, 0);
+    let expected = together.all();
+    for step_tokens in [16, 64] {
+        let outcome = world.run(Limits { step_tokens_max: step_tokens, ..roomy }, &requests);
+        assert!(outcome.mixed > 0, "decode and prefill in one step");
+        assert!(outcome.all() == expected, "{step_tokens} tokens per step");
+    }
+    let tight = world.run(Limits { blocks: 26, step_tokens_max: 64, ..roomy }, &requests);
+    assert!(tight.preempted > 0);
+    assert!(tight.all() == expected, "after preemption");
+    for n in [0, 1, 3, 7, 10, 15] {
+        let alone = world.run(roomy, &requests[n..=n]).all();
+        assert!(alone[0] == expected[n], "request {n} alone");
+    }
+    // Another seed gives another text: the sampled rows do depend on something.
+    let other = GenerateRequest { seed: Some(99), ..requests[3].clone() };
+    assert_ne!(world.run(roomy, &[other]).all()[0].ids(), expected[3].ids());
+}
+
+fn tiny_pool(on: On) {
+    let weights = fable().expect("fable");
+    let world = World::open(&weights, on.device(), &options(64)).unwrap_or_else(|e| panic!("{e}"));
+    let request = |n: u32| GenerateRequest {
+        prompt: ids(n + 200, 20 + 5 * n as usize),
+        max_tokens: Some(30),
+        ignore_eos: true,
+        temperature: Some(if n.is_multiple_of(3) { 0.7 } else { 0.0 }),
+        seed: Some(u64::from(n)),
+        logprobs: Some(0),
+        ..GenerateRequest::default()
+    };
+    let requests: Vec<_> = (0..12).map(request).collect();
+    let roomy = world.run(Limits { blocks: 200, ..world.limits }, &requests);
+    assert_eq!(roomy.preempted, 0);
+    let tiny = world.run(Limits { blocks: 24, ..world.limits }, &requests);
+    assert!(tiny.preempted > 0);
+    assert!(tiny.all() == roomy.all(), "pressure changed an answer");
+}
+
+/// A token whose embedding is not a number: its request ends, nobody else's bits change, not
+/// even of those that get its blocks afterwards.
+fn not_finite(on: On) {
+    const POISON: u32 = 777;
+    let mut checkpoint = Checkpoint::fable(2).untied();
+    let clean = checkpoint.folder();
+    let embedding = checkpoint.tensors.get_mut(EMBEDDING).expect("an embedding");
+    assert_eq!(embedding.format, Format::F16);
+    let row = embedding.bytes.len() / embedding.shape[0] as usize;
+    let nan = f16::NAN.to_le_bytes().repeat(row / 2);
+    embedding.bytes[POISON as usize * row..][..row].copy_from_slice(&nan);
+    let poisoned = checkpoint.folder();
+
+    let mut requests = requests();
+    requests.truncate(8);
+    for request in &mut requests {
+        request.prompt.retain(|id| *id != POISON);
+    }
+    let open =
+        |weights| World::open(weights, on.device(), &options(64)).unwrap_or_else(|e| panic!("{e}"));
+    let world = open(&clean);
+    let expected = world.run(world.limits, &requests).all();
+    let world = open(&poisoned);
+    let mut bad = requests[2].clone();
+    bad.prompt[20] = POISON;
+    // A pool so small that the others take the blocks of the one that ended.
+    let limits = Limits { blocks: 40, ..world.limits };
+    let mut all = requests.clone();
+    all.insert(0, bad);
+    let outcome = world.run(limits, &all);
+    assert_eq!(outcome.state, EngineState::Serving);
+    let mut answers = outcome.answers.into_iter();
+    assert_eq!(answers.next().expect("nine"), Err(GenerateError::NonFinite));
+    for (n, (answer, expected)) in answers.zip(&expected).enumerate() {
+        assert!(answer.as_ref() == Ok(expected), "neighbour {n}: {answer:?}");
+    }
+    let after = world.run(limits, &requests).all();
+    assert!(after == expected, "requests after it");
+}

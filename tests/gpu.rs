@@ -94,6 +94,7 @@ fn facts(name: &str, kind: DeviceKind) -> Facts {
         shared_bytes_max: 1,
         bindings_max: 1,
         f16: false,
+        int64: false,
         matrix_units: false,
         timestamps: false,
         memory_bytes: None,

@@ -1,6 +1,12 @@
 //! Rows of `model`: checkpoints against the logits of a reference implementation, on every device.
 
-use crate::support::{Decoder, On, Rows, real_model, root, shared};
+pub mod craft;
+mod limits;
+mod loading;
+mod rope;
+mod smollm;
+
+use crate::support::{Decoder, On, Rows, root, shared};
 use std::path::{Path, PathBuf};
 use tilewright::weights::{Weights, blocks};
 
@@ -15,6 +21,10 @@ const FAMILIES: [&str; 4] = ["llama", "llama-mqa-bias", "llama3-rope", "llama-ya
 const FORMATS: [&str; 8] = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"];
 
 pub fn rows(rows: &mut Rows) {
+    limits::rows(rows);
+    loading::rows(rows);
+    rope::rows(rows);
+    smollm::rows(rows);
     for (on, present) in On::all() {
         let device = on.name();
         for family in FAMILIES {
@@ -32,11 +42,6 @@ pub fn rows(rows: &mut Rows) {
             });
         }
         rows.add_if(present.clone(), format!("models::fable.{device}"), move |()| fable(on));
-        let smol = present.clone().and_then(|()| real_model("smollm2-135m-instruct-q4_1.gguf"));
-        let smol = smol.and_then(|m| Ok((m, shared("models/smollm2-golden.json")?)));
-        rows.add_if(smol, format!("models::smollm2.{device}"), move |(model, golden)| {
-            smollm2(&model, &golden, on);
-        });
     }
 }
 
@@ -59,6 +64,11 @@ fn sure(reference: &[(u32, f64)], margin: f64) -> Vec<u32> {
 /// Blocks in no particular order, so that a row is not contiguous by luck.
 fn table(blocks: u32) -> Vec<u32> {
     (0..blocks).map(|i| (i * 7 + 3) % blocks).collect()
+}
+
+/// Ids of Fable's vocabulary, the same in every run.
+fn prompt(count: u32) -> Vec<u32> {
+    (0..count).map(|i| (i * 337 + 85) % 1500 + 3).collect()
 }
 
 fn golden(path: &Path) -> (Vec<u32>, Vec<Vec<f32>>) {
@@ -115,26 +125,5 @@ fn fable(on: On) {
         let chunk = [16, 64, 1024][n % 3];
         let got = decoder.greedy(&ids, expected.len(), chunk, &table(64));
         assert_eq!(got, expected, "chunk {chunk}: {user}");
-    }
-}
-
-fn smollm2(model: &Path, golden: &Path, on: On) {
-    let reference = json(golden);
-    let mut decoder = Decoder::open(model, on, 1280);
-    for case in reference["cases"].as_array().expect("cases") {
-        let ids: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).expect("ids");
-        decoder.batch.clear();
-        let first = decoder.batch.push_row(&ids, 0, &table(80));
-        decoder.batch.samples.push((first + ids.len() as u32 - 1, Default::default()));
-        decoder.batch.logits = true;
-        let bytes = decoder.run();
-        let logits = decoder.model.logits(&decoder.batch, &bytes);
-        for (id, want) in pairs(&case["first_logits_top10"]) {
-            let got = f64::from(logits[0][id as usize]);
-            assert!((got - want).abs() <= 2e-2, "logit of {id}: {got}, reference {want}");
-        }
-        let expected = sure(&pairs(&case["greedy_id_and_margin"]), REAL_MARGIN);
-        let got = decoder.greedy(&ids, expected.len(), 64, &table(80));
-        assert_eq!(got, expected, "{}", case["prompt"]);
     }
 }

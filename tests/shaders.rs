@@ -169,6 +169,7 @@ fn validate(text: &str) -> Result<(naga::Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
     let uses = Capabilities::SUBGROUP
         | Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_INT64
         | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     let mut validator = Validator::new(ValidationFlags::all(), uses);
     validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE);

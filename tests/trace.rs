@@ -3,10 +3,11 @@
 use crate::support::Rows;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
-use tilewright::base::{BlockId, Limits, RequestId, SequenceId};
+use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId};
 use tilewright::trace::{
-    BlockList, Event, FileSink, FinishReason, Header, LimitsReason, Picture, PreemptReason, Reader,
-    Refusal, RingSink, Sink, Stamped, TraceError, Written, fold, write_header, write_line,
+    BlockList, DelayReason, Event, FileSink, FinishReason, Header, LimitsReason, Picture,
+    PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, TraceError, Written, fold,
+    write_header, write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -19,6 +20,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("trace::file_sink_counts_what_it_drops", file_sink_counts_what_it_drops);
     rows.add("trace::file_sink_reports_a_full_disk", file_sink_reports_a_full_disk);
     rows.add("trace::fold_survives_losses_and_lies", fold_survives_losses_and_lies);
+    rows.add("trace::events_are_small", || assert!(size_of::<Event>() <= 64));
     rows.add("trace::picture_shows_fill_and_owner", picture_shows_fill_and_owner);
 }
 
@@ -26,6 +28,19 @@ fn list(ids: &[u32]) -> BlockList {
     let mut list = BlockList::default();
     assert!(ids.iter().all(|&id| list.push(BlockId(id))));
     list
+}
+
+fn arrival(prompt: u32, max_new_tokens: u32) -> Event {
+    Event::RequestArrived {
+        request: RequestId(4),
+        sequence: SequenceId(3),
+        prompt,
+        max_new_tokens,
+        tenant: 2,
+        class: 1,
+        predicted: 3,
+        waiting: 1,
+    }
 }
 
 /// One of every kind.
@@ -54,13 +69,19 @@ fn all_events() -> Vec<Event> {
     let limits = Limits::default();
     events.extend([
         Event::LimitsChanged { limits, reason: LimitsReason::Start },
-        Event::RequestArrived { request, sequence, prompt: 5, max_new_tokens: 6, waiting: 1 },
+        Event::PoliciesChanged { policies: Policies::default(), reason: LimitsReason::Asked },
+        arrival(5, 6),
+        Event::AdmissionDelayed { sequence, reason: DelayReason::Peak, needed: 9, available: 8 },
+        Event::RowPadded { sequence: None, slot: 3, start: 4, len: 1 },
+        Event::RowPadded { sequence: Some(sequence), slot: 3, start: 4, len: 1 },
         Event::SequenceAdmitted {
             sequence,
             slot: 0,
             blocks: 2,
             free: 9,
             kept: 1,
+            peak: 3,
+            passed: 0,
             waited_micros: u64::MAX,
         },
         Event::PrefixMatched { sequence, blocks: list(&[7]), tokens: 16 },
@@ -71,6 +92,7 @@ fn all_events() -> Vec<Event> {
             rows: 1,
             decode: 1,
             tokens: 1,
+            padding: 0,
             budget: 16,
             waiting: 0,
             free: 3,
@@ -283,19 +305,15 @@ fn fold_survives_losses_and_lies() {
     events.extend(all_events().into_iter().rev());
     let sequence = SequenceId(3);
     events.extend([
-        Event::RequestArrived {
-            request: RequestId(1),
-            sequence,
-            prompt: u32::MAX,
-            max_new_tokens: u32::MAX,
-            waiting: 0,
-        },
+        arrival(u32::MAX, u32::MAX),
         Event::SequenceAdmitted {
             sequence,
             slot: u32::MAX,
             blocks: 0,
             free: 0,
             kept: 0,
+            peak: 0,
+            passed: 0,
             waited_micros: 0,
         },
         Event::RowPlanned { sequence, slot: 1, start: u32::MAX, len: u32::MAX, samples: true },
@@ -318,22 +336,18 @@ fn fold_survives_losses_and_lies() {
 
 fn picture_shows_fill_and_owner() {
     let mut picture = Picture::default();
-    let sequence = SequenceId(8);
+    let sequence = SequenceId(3);
     let events = [
         Event::LimitsChanged { limits: Limits::default(), reason: LimitsReason::Start },
-        Event::RequestArrived {
-            request: RequestId(8),
-            sequence,
-            prompt: 20,
-            max_new_tokens: 2,
-            waiting: 1,
-        },
+        arrival(20, 2),
         Event::SequenceAdmitted {
             sequence,
             slot: 2,
             blocks: 2,
             free: 1024,
             kept: 0,
+            peak: 0,
+            passed: 0,
             waited_micros: 5,
         },
         Event::BlocksTaken { sequence, from: 0, blocks: list(&[6, 4]), free: 1022 },

@@ -1,7 +1,7 @@
 //! Rows of `weights`: what opens, what must not, and what the bytes mean.
 
 mod blocks;
-mod build;
+pub mod build;
 mod damage;
 mod files;
 mod folder;

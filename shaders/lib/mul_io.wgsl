@@ -2,6 +2,7 @@
 //
 // quants: [K/32][V][N] vec4   scales: [K/32][S][N]   x: [M][x_stride/4] vec4   y: [M][y_stride]
 // x is zero from K to the next multiple of 32.
+#import words
 
 struct Params {
     rows: u32,       // N, outputs of this part of the matrix
@@ -16,9 +17,9 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> quants: array<Words>;
 @group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> x: array<Words>;
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
 

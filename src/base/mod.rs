@@ -4,10 +4,14 @@ mod clock;
 mod format;
 mod ids;
 mod limits;
+mod policy;
 mod rng;
 
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use format::Format;
 pub use ids::{BlockId, RequestId, SequenceId, TokenId};
 pub use limits::Limits;
+pub use policy::{
+    Admission, Batching, CLASS_MAX, FairUnit, Order, Policies, PolicyError, Prefill, Victim,
+};
 pub use rng::{threefry2x32, unit_from_seed};

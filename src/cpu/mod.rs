@@ -40,6 +40,7 @@ fn facts() -> Facts {
         shared_bytes_max: u32::MAX,
         bindings_max: 64,
         f16: false,
+        int64: false,
         matrix_units: false,
         timestamps: false,
         memory_bytes: None,

@@ -84,8 +84,9 @@ impl Sizes {
         let block_size = wanted.block_size.unwrap_or(BLOCK_SIZE_DEFAULT).max(1);
         let sequences = wanted.sequences.unwrap_or(SEQUENCES_DEFAULT).max(1);
         let context = wanted.context.unwrap_or(spec.context).min(spec.context).max(1);
-        let block_bytes = spec.kv_bytes_per_token() * u64::from(block_size);
-        let full = u64::from(context.div_ceil(block_size)) * u64::from(sequences) * block_bytes;
+        let block_bytes = spec.kv_bytes_per_token().saturating_mul(u64::from(block_size));
+        let most = u64::from(context.div_ceil(block_size)) * u64::from(sequences);
+        let full = most.saturating_mul(block_bytes);
         let allowed = wanted.kv_memory.unwrap_or(KV_BYTES_DEFAULT.min(full));
         // K and V of a layer are one binding each.
         let layer_block = u64::from(spec.kv_dim()) * 4 * u64::from(block_size);
@@ -98,7 +99,9 @@ impl Sizes {
         let context = context.min(blocks * block_size);
         // Scratch of a step must fit one binding as well.
         let widest = spec.ffn.max(spec.hidden).max(spec.q_dim()).next_multiple_of(32);
-        let fits = (facts.binding_bytes_max / (u64::from(widest) * 4)).min(1 << 20) as u32;
+        // Kernels count values in 32 bits.
+        let binding = facts.binding_bytes_max.min(u64::from(u32::MAX));
+        let fits = (binding / (u64::from(widest) * 4)).clamp(1, 1 << 20) as u32;
         let step_tokens_max = wanted
             .step_tokens
             .unwrap_or(STEP_TOKENS_MAX.min(context.next_power_of_two()))

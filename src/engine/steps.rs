@@ -230,12 +230,7 @@ impl<R: Runner> Engine<R> {
             self.now.requests_cancelled += 1;
             return;
         }
-        let new = NewSequence {
-            sequence,
-            request: request.id,
-            prompt,
-            max_new_tokens: request.max_new_tokens,
-        };
+        let new = NewSequence::new(sequence, request.id, prompt, request.max_new_tokens);
         let now = self.clock.now_micros();
         let taken = self.sched.submit(new, now, &mut self.events);
         self.emit();

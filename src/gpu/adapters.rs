@@ -88,8 +88,10 @@ async fn enumerate() -> Vec<wgpu::Adapter> {
 
 /// Features that are switched on where the adapter has them.
 pub fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
-    let wanted =
-        wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY;
+    let wanted = wgpu::Features::SUBGROUP
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::SHADER_INT64
+        | wgpu::Features::TIMESTAMP_QUERY;
     adapter.features() & wanted
 }
 
@@ -123,6 +125,7 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         shared_bytes_max: limits.max_compute_workgroup_storage_size,
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         f16: features.contains(wgpu::Features::SHADER_F16),
+        int64: features.contains(wgpu::Features::SHADER_INT64),
         matrix_units: false,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         // What software adapters report is a constant of the driver.

@@ -245,6 +245,7 @@ impl Builder<'_> {
             let feature = match need {
                 Need::Subgroups => wgpu::Features::SUBGROUP,
                 Need::F16 => wgpu::Features::SHADER_F16,
+                Need::Int64 => wgpu::Features::SHADER_INT64,
             };
             if !features.contains(feature) {
                 return Err(format!("it needs `{}`, which this adapter lacks", need.name()));

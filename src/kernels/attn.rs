@@ -1,7 +1,7 @@
 //! Paged attention: the work list a step is cut into on the host, and the launches that read it.
 
 use super::{Kernel, fold_grid, named};
-use crate::record::{Binding, Facts, Recording};
+use crate::record::{Binding, Facts, Recording, VariantId};
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -142,6 +142,19 @@ pub struct Attn<'a> {
 }
 
 impl Attn<'_> {
+    /// Items of few rows have a narrower variant on software devices, where idle rows cost time.
+    fn variant(&self, facts: &Facts) -> VariantId {
+        let Heads { head_dim, .. } = self.heads;
+        match super::width_suffix(facts) {
+            "" => named(&format!("attn_paged.hd{head_dim}")),
+            suffix => {
+                let narrow = self.heads.group() <= 4 && self.work.items.iter().all(|i| i[1] == 1);
+                let rows = if narrow { 4 } else { ITEM_ROWS };
+                named(&format!("attn_paged.hd{head_dim}.r{rows}{suffix}"))
+            }
+        }
+    }
+
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
         let Heads { heads, kv_heads, head_dim } = self.heads;
         let group = self.heads.group();
@@ -163,7 +176,7 @@ impl Attn<'_> {
         };
         let cache = [self.k_cache, self.v_cache];
         let bindings = vec![self.q, cache[0], cache[1], self.meta, self.out, self.partial];
-        let variant = named(&format!("attn_paged.hd{head_dim}{}", super::width_suffix(facts)));
+        let variant = self.variant(facts);
         recording.dispatch(variant, &params, bindings, grid);
         if self.work.merges.is_empty() {
             return;

@@ -16,7 +16,7 @@ pub mod sources;
 pub mod variants;
 
 use crate::record::{Facts, VariantId};
-use variants::Variant;
+use variants::{Need, Variant};
 
 /// A shader file as the host sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,9 +61,14 @@ fn get(id: VariantId) -> &'static Variant {
     variants::get(id).expect("an id of this table")
 }
 
-/// Ending of the variants for software devices with subgroups (see variants.txt), or nothing.
+/// Ending of the variants for software devices with subgroups and 64-bit integers (see
+/// variants.txt), or nothing.
 fn width_suffix(facts: &Facts) -> &'static str {
-    if facts.software() && facts.lanes >= 8 { ".sub" } else { "" }
+    if facts.software() && [Need::Subgroups, Need::Int64].iter().all(|n| n.met(facts)) {
+        ".sub"
+    } else {
+        ""
+    }
 }
 
 /// `workgroups` as a 2-D grid within the device's bound per dimension; kernels recompute the

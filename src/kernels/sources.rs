@@ -33,6 +33,8 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/quant_q5_0"
     "lib/quant_q5_1"
     "lib/quant_q8_0"
+    "lib/words_u32"
+    "lib/words_u64"
     "lib/x_plain"
     "lib/x_spread"
 };

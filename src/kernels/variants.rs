@@ -1,7 +1,7 @@
 //! The table of kernel variants, read once from `shaders/variants.txt`: a variant is a shader file
 //! with its imports and constants chosen. Ids are line order and mean nothing outside one build.
 
-use crate::record::VariantId;
+use crate::record::{Facts, VariantId};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 pub enum Need {
     Subgroups,
     F16,
+    Int64,
 }
 
 impl Need {
@@ -17,11 +18,21 @@ impl Need {
         match self {
             Need::Subgroups => "subgroups",
             Need::F16 => "f16",
+            Need::Int64 => "int64",
+        }
+    }
+
+    /// Whether a device with `facts` has it. Spread reads want eight neighbours in a subgroup.
+    pub fn met(self, facts: &Facts) -> bool {
+        match self {
+            Need::Subgroups => facts.lanes >= 8,
+            Need::F16 => facts.f16,
+            Need::Int64 => facts.int64,
         }
     }
 
     fn parse(text: &str) -> Option<Need> {
-        [Need::Subgroups, Need::F16].into_iter().find(|n| n.name() == text)
+        [Need::Subgroups, Need::F16, Need::Int64].into_iter().find(|n| n.name() == text)
     }
 }
 

@@ -117,7 +117,8 @@ impl Model {
             bytes = bytes.saturating_add(streams.map_or(u64::MAX, |s| s.total));
         }
         let kv = spec.kv_bytes_per_token().saturating_mul(pool_tokens(options));
-        let scratch = scratch_sizes(spec, options, facts).iter().map(|s| s.1).sum();
+        let rope = u64::from(options.context_max) * u64::from(spec.rope.rotary) * 4;
+        let scratch = rope + scratch_sizes(spec, options, facts).iter().map(|s| s.1).sum::<u64>();
         Ok(Budget { weights: bytes, kv, scratch })
     }
 
@@ -212,6 +213,20 @@ fn edits_per_row(spec: &Spec, options: &Options) -> u32 {
     options.context_max.min(spec.vocab) + 1024 + 64
 }
 
+/// The matrices of a layer with their rows and columns, in the order of [`Layer::bias`].
+fn matrices(spec: &Spec, l: u32) -> [(Place, u32, u32); 7] {
+    let (hidden, q, kv, ffn) = (spec.hidden, spec.q_dim(), spec.kv_dim(), spec.ffn);
+    [
+        (Place::Q(l), q, hidden),
+        (Place::K(l), kv, hidden),
+        (Place::V(l), kv, hidden),
+        (Place::AttentionOut(l), hidden, q),
+        (Place::Gate(l), ffn, hidden),
+        (Place::Up(l), ffn, hidden),
+        (Place::Down(l), hidden, ffn),
+    ]
+}
+
 struct Loader<'a> {
     weights: &'a Weights,
     device: &'a mut dyn Device,
@@ -224,6 +239,7 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn load(mut self, options: Options, facts: Facts) -> Result<Model, ModelError> {
         let spec = self.spec;
+        self.check()?;
         let embedding = self.matrix(Place::Embedding, spec.vocab, spec.hidden)?;
         let head = match spec.tied_head {
             true => embedding.clone(),
@@ -267,33 +283,54 @@ impl Loader<'_> {
         Ok(Model { spec, options, facts, embedding, head, final_norm, rope, layers, scratch })
     }
 
+    /// Every tensor is there and has its shape: known before anything is uploaded.
+    fn check(&self) -> Result<(), ModelError> {
+        let spec = self.spec;
+        let expect = |place: Place, shape: &[u32]| {
+            let shape: Vec<u64> = shape.iter().map(|&axis| u64::from(axis)).collect();
+            self.weights.expect(&(spec.dialect.stem(place) + ".weight"), &shape).map(|_| ())
+        };
+        expect(Place::Embedding, &[spec.vocab, spec.hidden])?;
+        if !spec.tied_head {
+            expect(Place::Head, &[spec.vocab, spec.hidden])?;
+        }
+        expect(Place::FinalNorm, &[spec.hidden])?;
+        for l in 0..spec.layers {
+            expect(Place::AttentionNorm(l), &[spec.hidden])?;
+            expect(Place::FfnNorm(l), &[spec.hidden])?;
+            for (place, rows, cols) in matrices(spec, l) {
+                expect(place, &[rows, cols])?;
+            }
+        }
+        Ok(())
+    }
+
     fn layer(&mut self, l: u32, options: &Options) -> Result<Layer, ModelError> {
         let spec = self.spec;
-        let (hidden, q, kv, ffn) = (spec.hidden, spec.q_dim(), spec.kv_dim(), spec.ffn);
-        let places = [
-            (Place::Q(l), q, spec.attention_bias),
-            (Place::K(l), kv, spec.attention_bias),
-            (Place::V(l), kv, spec.attention_bias),
-            (Place::AttentionOut(l), hidden, spec.attention_bias),
-            (Place::Gate(l), ffn, spec.mlp_bias),
-            (Place::Up(l), ffn, spec.mlp_bias),
-            (Place::Down(l), hidden, spec.mlp_bias),
-        ];
+        let (attention_norm, ffn_norm) = (Place::AttentionNorm(l), Place::FfnNorm(l));
+        let places = matrices(spec, l);
         let mut bias = [None; 7];
-        for (bias, (place, rows, must)) in bias.iter_mut().zip(places) {
-            *bias = self.bias(place, rows, must)?;
+        for (n, (place, rows, _)) in places.into_iter().enumerate() {
+            let must = if n < 4 { spec.attention_bias } else { spec.mlp_bias };
+            bias[n] = self.bias(place, rows, must)?;
         }
+        let mut matrix = |n: usize| {
+            let (place, rows, cols) = places[n];
+            self.matrix(place, rows, cols)
+        };
+        let [q, k, v, out] = [matrix(0)?, matrix(1)?, matrix(2)?, matrix(3)?];
+        let [gate, up, down] = [matrix(4)?, matrix(5)?, matrix(6)?];
         let cache = u64::from(spec.kv_dim()) * 4 * pool_tokens(options);
         Ok(Layer {
-            attention_norm: self.vector(Place::AttentionNorm(l), ".weight", hidden)?,
-            q: self.matrix(Place::Q(l), q, hidden)?,
-            k: self.matrix(Place::K(l), kv, hidden)?,
-            v: self.matrix(Place::V(l), kv, hidden)?,
-            out: self.matrix(Place::AttentionOut(l), hidden, q)?,
-            ffn_norm: self.vector(Place::FfnNorm(l), ".weight", hidden)?,
-            gate: self.matrix(Place::Gate(l), ffn, hidden)?,
-            up: self.matrix(Place::Up(l), ffn, hidden)?,
-            down: self.matrix(Place::Down(l), hidden, ffn)?,
+            attention_norm: self.vector(attention_norm, ".weight", spec.hidden)?,
+            q,
+            k,
+            v,
+            out,
+            ffn_norm: self.vector(ffn_norm, ".weight", spec.hidden)?,
+            gate,
+            up,
+            down,
             bias,
             k_cache: self.zeros(&format!("K cache of layer {l}"), cache)?,
             v_cache: self.zeros(&format!("V cache of layer {l}"), cache)?,
@@ -321,9 +358,11 @@ impl Loader<'_> {
             let error = crate::record::DeviceError::TooLarge { label: name, bytes, limit };
             return Err(error.into());
         }
+        let fit = u32::try_from(fit).unwrap_or(rows).min(rows);
+        // Heads whose rows are reordered stay whole.
         let step = match self.paired_heads(place) {
-            Some(_) => rows,
-            None => u32::try_from(fit).unwrap_or(rows).min(rows),
+            Some(heads) => (fit / (rows / heads)).max(1) * (rows / heads),
+            None => fit,
         };
         let mut parts = Vec::new();
         for first in (0..rows).step_by(step as usize) {
@@ -342,7 +381,8 @@ impl Loader<'_> {
     ) -> Result<MatrixPart, ModelError> {
         let mut raw = self.weights.read_rows(tensor, u64::from(first), u64::from(rows))?;
         self.advance(raw.len() as u64);
-        if let Some(heads) = self.paired_heads(place) {
+        if self.paired_heads(place).is_some() {
+            let heads = rows / self.spec.head_dim;
             raw = half_split(&raw, rows as usize, heads as usize);
         }
         let words = layout::repack(tensor.format, rows as usize, cols as usize, &raw);

@@ -89,9 +89,16 @@ impl Scaling {
         weights: &Weights,
         meta: &GgufMeta,
         arch: &str,
+        rotary: u32,
     ) -> Result<Self, ModelError> {
         let file = weights.name();
+        let kind = meta.find_str(&format!("{arch}.rope.scaling.type"))?.unwrap_or("none");
         if let Some(tensor) = weights.tensor("rope_freqs.weight") {
+            weights.expect("rope_freqs.weight", &[u64::from(rotary / 2)])?;
+            if kind != "none" {
+                let problem = format!("`{kind}` beside `rope_freqs.weight` is not supported");
+                return Err(refuse(file, &format!("{arch}.rope.scaling.type"), problem));
+            }
             let raw = weights.read_rows(tensor, 0, tensor.rows())?;
             let mut divisors = vec![0.0; tensor.rows() as usize];
             crate::weights::blocks::decode(tensor.format, &raw, &mut divisors);
@@ -99,7 +106,7 @@ impl Scaling {
         }
         let key = |tail: &str| format!("{arch}.rope.scaling.{tail}");
         let factor = || meta.f32(&key("factor"));
-        match meta.find_str(&key("type"))?.unwrap_or("none") {
+        match kind {
             "none" => Ok(Self::None),
             "linear" => Ok(Self::Linear { factor: factor()? }),
             "yarn" => {
@@ -141,7 +148,7 @@ impl Rope {
             Scaling::None => plain,
             Scaling::Linear { factor } => plain.iter().map(|f| f / factor).collect(),
             Scaling::Divisors(divisors) => {
-                plain.iter().enumerate().map(|(i, f)| f / divisors.get(i).unwrap_or(&1.0)).collect()
+                plain.iter().zip(divisors).map(|(f, divisor)| f / divisor).collect()
             }
             Scaling::Llama3 { factor, low, high, original } => {
                 plain.iter().map(|f| llama3(*f, *factor, *low, *high, *original)).collect()

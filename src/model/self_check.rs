@@ -2,18 +2,19 @@
 //! and 33 rows must give each row the bits it has alone.
 
 use super::{Model, ModelError};
-use crate::kernels::mul::{Matrix, Mul};
+use crate::kernels::mul::{Matrix, Mul, segments};
 use crate::record::{Binding, Device, Recording};
 use std::collections::BTreeSet;
 
 const ROWS: [u32; 4] = [2, 7, 8, 33];
 
-/// Checks one matrix of every format the model has.
+/// Checks one matrix of every format the model has, and of every way that k is cut.
 pub fn self_check(model: &Model, device: &mut dyn Device) -> Result<(), ModelError> {
     let mut seen = BTreeSet::new();
-    let layers = model.layers.iter().flat_map(|l| [&l.q, &l.v, &l.down]);
+    let layers =
+        model.layers.iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.out, &l.gate, &l.up, &l.down]);
     for matrix in layers.chain([&model.head]) {
-        if seen.insert(matrix.format) {
+        if seen.insert((matrix.format, segments(matrix, &model.facts))) {
             check(model, matrix, device)?;
         }
     }

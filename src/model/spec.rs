@@ -99,6 +99,11 @@ impl Spec {
             let (rotary, head) = (self.rope.rotary, self.head_dim);
             return fail("rope dimensions", format!("{rotary} of a head of {head}"));
         }
+        // Rows of q and the caches of all layers are counted in 32 and 64 bits.
+        if self.heads >= 1 << 20 || self.layers >= 1 << 16 {
+            let (heads, layers) = (self.heads, self.layers);
+            return fail("layers and heads", format!("{layers} and {heads} are too many"));
+        }
         if !self.hidden.is_multiple_of(4) {
             return fail("hidden_size", format!("{} is no multiple of 4", self.hidden));
         }
@@ -135,6 +140,7 @@ fn from_gguf(weights: &Weights, meta: &GgufMeta, arch: &str) -> Result<Spec, Mod
         Some(length) => length,
         None => hidden / heads,
     };
+    let rotary = find("rope.dimension_count")?.unwrap_or(head_dim);
     Ok(Spec {
         architecture: arch.into(),
         layers: positive("block_count")?,
@@ -147,9 +153,9 @@ fn from_gguf(weights: &Weights, meta: &GgufMeta, arch: &str) -> Result<Spec, Mod
         context: positive("context_length")?,
         norm_eps: meta.f32(&key("attention.layer_norm_rms_epsilon"))?,
         rope: Rope {
-            rotary: find("rope.dimension_count")?.unwrap_or(head_dim),
+            rotary,
             theta: meta.find_f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
-            scaling: Scaling::from_gguf(weights, meta, arch)?,
+            scaling: Scaling::from_gguf(weights, meta, arch, rotary)?,
         },
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
         tied_head: weights.tensor("output.weight").is_none(),

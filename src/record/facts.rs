@@ -39,6 +39,8 @@ pub struct Facts {
     pub bindings_max: u32,
     /// f16 arithmetic in shaders.
     pub f16: bool,
+    /// 64-bit integers in shaders.
+    pub int64: bool,
     /// 16x16 matrix units, f16 operands and f32 sums.
     pub matrix_units: bool,
     /// Times of single kernels can be measured.

@@ -1,82 +1,176 @@
 //! Admission: who of the queue gets a slot now.
 //!
-//! Optimistic: the blocks of everything known must be free, and while something runs a share of the
-//! pool must stay free beyond them (the watermark). The head of the queue is never passed over.
+//! The blocks of everything a sequence knows are taken when it enters, so a prompt that was
+//! started can always go on. Beyond that the admission policy decides. The next of the queue may be
+//! passed by one that fits, a bounded number of times, and never by another tenant's.
 
+use super::foresee::PREEMPTIONS_MAX;
 use super::plan::Plan;
 use super::scheduler::Scheduler;
 use super::sequence::count;
-use crate::trace::Event;
+use crate::base::{Admission, FairUnit, Prefill};
+use crate::trace::{DelayReason, Event};
 
-/// A sequence that was preempted this often returns only when everything it and its seniors can
-/// still need fits the pool, so that it is never preempted again.
-const PREEMPTIONS_MAX: u32 = 3;
+/// How far behind one that does not fit another is looked for.
+const LOOK: usize = 8;
+
+/// The numbers an admission was decided on, all in blocks.
+#[derive(Clone, Copy, Default)]
+struct Decision {
+    blocks: u32,
+    free: u32,
+    kept: u32,
+    peak: u32,
+    passed: u32,
+}
+
+/// Why not.
+struct Delay {
+    reason: DelayReason,
+    needed: u32,
+    available: u32,
+}
 
 impl Scheduler {
+    /// Lets in whoever may be, and gives each a row.
     pub(super) fn admit(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
-        // A step holds at least one token of each, so that nobody starves in a small budget.
-        let cap = self.limits.sequences_max.min(self.limits.step_tokens_max);
-        while plan.tokens < plan.budget && count(self.running.len()) < cap {
-            let Some(entry) = self.queue.head() else { return };
-            let s = &self.table[entry as usize];
-            let (known, missing, flight) = (s.known(), s.missing(), s.flight);
-            let blocks = self.limits.blocks_of(known);
-            let (free, kept) = (self.pool.free(), self.kept());
-            // It was preempted out of a step that is not committed: what comes of it is unknown.
-            if flight > 0 || blocks + kept > free || !self.secure(entry) {
-                return;
-            }
-            self.enter(entry, now_micros, (blocks, free, kept), events);
+        while plan.tokens < plan.budget {
+            let whole = self.policies.prefill == Prefill::PrefillFirst && plan.tokens > 0;
+            let room = if whole { plan.budget - plan.tokens } else { u32::MAX };
+            let Some(entry) = self.admit_next(now_micros, room, events) else { return };
+            let missing = self.table[entry as usize].missing();
             self.add_row(entry, missing.min(plan.budget - plan.tokens), plan);
         }
     }
 
+    /// Lets in the next that fits memory and lacks at most `room` tokens.
+    pub(super) fn admit_next(
+        &mut self,
+        now_micros: u64,
+        room: u32,
+        events: &mut Vec<Event>,
+    ) -> Option<u32> {
+        let lane = self.next_lane()?;
+        // A step holds at least one token of each, so that nobody starves in a small budget.
+        let cap = self.limits.sequences_max.min(self.limits.step_tokens_max);
+        let running = count(self.running.len());
+        for place in 0..=LOOK {
+            let entry = self.queue.get(lane, place)?.entry;
+            let fits = if running < cap {
+                self.fits(entry)
+            } else {
+                Err(Delay { reason: DelayReason::Slots, needed: running + 1, available: cap })
+            };
+            match fits {
+                Ok(_) if self.table[entry as usize].missing() > room => return None,
+                Ok(decision) => {
+                    for passed in 0..place {
+                        let passed = self.queue.get(lane, passed)?.entry;
+                        self.table[passed as usize].bypassed += 1;
+                    }
+                    let decision = Decision { passed: count(place), ..decision };
+                    self.enter(entry, now_micros, decision, events);
+                    return Some(entry);
+                }
+                Err(delay) => {
+                    let s = &self.table[entry as usize];
+                    let last = running >= cap || s.bypassed >= self.policies.bypass_max;
+                    if place == 0 {
+                        self.tell(entry, delay, events);
+                    }
+                    if last {
+                        return None;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn fits(&mut self, entry: u32) -> Result<Decision, Delay> {
+        let s = &self.table[entry as usize];
+        let total = self.limits.blocks;
+        if s.flight > 0 {
+            let reason = DelayReason::InFlight;
+            return Err(Delay { reason, needed: s.flight, available: 0 });
+        }
+        let (blocks, free) = (self.limits.blocks_of(s.known()), self.pool.free());
+        let kept = self.kept();
+        if blocks + kept > free {
+            let reason = DelayReason::Blocks;
+            return Err(Delay { reason, needed: blocks + kept, available: free });
+        }
+        let peak = self.peak_with(entry);
+        if peak > total {
+            return Err(Delay { reason: DelayReason::Peak, needed: peak, available: total });
+        }
+        let protected = self.protected_need(entry);
+        if protected > total {
+            let reason = DelayReason::Protected;
+            return Err(Delay { reason, needed: protected, available: total });
+        }
+        Ok(Decision { blocks, free, kept, peak, passed: 0 })
+    }
+
     /// Blocks kept free at admission: the watermark's share, rounded up, while something runs.
     fn kept(&self) -> u32 {
-        if self.running.is_empty() {
+        if self.running.is_empty() || self.policies.admission != Admission::Optimistic {
             return 0;
         }
         let share = u64::from(self.limits.blocks) * u64::from(self.limits.watermark_permille);
-        count(usize::try_from(share.div_ceil(1000)).unwrap_or(usize::MAX))
+        u32::try_from(share.div_ceil(1000)).unwrap_or(u32::MAX)
     }
 
-    /// False when admitting `entry` could cost one its place that was preempted too often.
-    ///
-    /// Take the youngest of those: it and all its seniors must together fit the pool at their
-    /// longest. Then whatever one of them lacks is free or held by a younger one, which is
-    /// preempted first.
-    fn secure(&self, entry: u32) -> bool {
-        let order = |e: u32| self.table[e as usize].order;
-        let tired = |e: u32| self.table[e as usize].preemptions >= PREEMPTIONS_MAX;
-        let running = self.running.iter().copied();
-        let youngest = running.clone().chain([entry]).filter(|&e| tired(e)).map(order).max();
-        let Some(youngest) = youngest.filter(|&y| order(entry) <= y) else { return true };
-        let seniors = running.filter(|&e| order(e) <= youngest).chain([entry]);
-        let need = |e: u32| u64::from(self.table[e as usize].full_need(&self.limits));
-        seniors.map(need).sum::<u64>() <= u64::from(self.limits.blocks)
+    fn tell(&mut self, entry: u32, delay: Delay, events: &mut Vec<Event>) {
+        let s = &self.table[entry as usize];
+        let Delay { reason, needed, available } = delay;
+        if self.told != Some((s.order, reason)) {
+            self.told = Some((s.order, reason));
+            let sequence = s.id;
+            events.push(Event::AdmissionDelayed { sequence, reason, needed, available });
+        }
     }
 
-    fn enter(
-        &mut self,
-        entry: u32,
-        now: u64,
-        (blocks, free, kept): (u32, u32, u32),
-        events: &mut Vec<Event>,
-    ) {
+    fn enter(&mut self, entry: u32, now: u64, decision: Decision, events: &mut Vec<Event>) {
+        let guess = self.guess(entry);
         self.leave_place(entry);
         let slot = self.slots.take();
         let s = &mut self.table[entry as usize];
         s.slot = Some(slot);
+        s.guess = guess;
+        s.bypassed = 0;
         // Now, so that no later step allocates.
         let most = s.full_need(&self.limits) as usize;
         s.blocks.reserve(most.saturating_sub(s.blocks.len()));
         let longest = (s.prompt + s.max_new) as usize;
         s.tokens.reserve_exact(longest.saturating_sub(s.tokens.len()));
-        let (sequence, order) = (s.id, s.order);
+        let (sequence, seniority, prompt) = (s.id, s.seniority(), s.prompt);
+        let first = !std::mem::replace(&mut s.charged, true);
         let waited_micros = now.saturating_sub(s.waits_since);
-        events.push(Event::SequenceAdmitted { sequence, slot, blocks, free, kept, waited_micros });
-        let at = self.seniority(order);
+        let Decision { blocks, free, kept, peak, passed } = decision;
+        events.push(Event::SequenceAdmitted {
+            sequence,
+            slot,
+            blocks,
+            free,
+            kept,
+            peak,
+            passed,
+            waited_micros,
+        });
+        let tenant = self.table[entry as usize].tenant;
+        self.tenants.get_mut(tenant).served_at = self.processed;
+        if first {
+            self.charge(entry, FairUnit::Requests, 1);
+            self.charge(entry, FairUnit::Tokens, u64::from(prompt));
+        }
+        let at = self.place_among_running(seniority);
         self.running.insert(at, entry);
         self.take_blocks(entry, blocks, events);
+    }
+
+    /// True when it has been preempted as often as anyone may be.
+    pub(super) fn is_tired(&self, entry: u32) -> bool {
+        self.table[entry as usize].preemptions >= PREEMPTIONS_MAX
     }
 }

@@ -2,7 +2,8 @@
 
 use super::plan::{Outcome, Plan, PlanRow};
 use super::scheduler::Scheduler;
-use crate::base::TokenId;
+use super::submit::OUTPUT_COST;
+use crate::base::{FairUnit, TokenId};
 use crate::trace::{Event, FinishReason};
 
 impl Scheduler {
@@ -26,12 +27,14 @@ impl Scheduler {
         self.committed += 1;
         for (row, outcome) in plan.rows.iter().zip(outcomes) {
             assert_eq!(row.sequence, outcome.sequence, "outcomes come in the rows' order");
-            self.commit_row(row, outcome, events);
+            if !row.pad {
+                self.commit_row(row, outcome, events);
+            }
         }
     }
 
     fn commit_row(&mut self, row: &PlanRow, outcome: &Outcome, events: &mut Vec<Event>) {
-        let entry = self.index.get(row.sequence).expect("a sequence with a row in flight stays");
+        let entry = self.index.get(row.sequence.0).expect("a sequence with a row in flight stays");
         let s = &mut self.table[entry as usize];
         s.flight -= 1;
         s.pending -= u32::from(row.samples);
@@ -60,5 +63,6 @@ impl Scheduler {
             s.ending.get_or_insert(FinishReason::Length);
         }
         events.push(Event::TokenSampled { sequence: s.id, position, token });
+        self.charge(entry, FairUnit::Tokens, OUTPUT_COST);
     }
 }

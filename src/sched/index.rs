@@ -1,8 +1,6 @@
-//! Sequence id → entry of the sequence table. Open addressing with linear probing: no
+//! Id of a sequence or a tenant → its place in a table. Open addressing with linear probing: no
 //! allocation once it is large enough, and no order that could reach a decision, because it is
 //! only ever asked for one id.
-
-use crate::base::SequenceId;
 
 const EMPTY: u32 = u32::MAX;
 
@@ -30,15 +28,15 @@ impl Index {
         at
     }
 
-    pub fn get(&self, id: SequenceId) -> Option<u32> {
+    pub fn get(&self, id: u32) -> Option<u32> {
         if self.places.is_empty() {
             return None;
         }
-        let entry = self.places[self.place(id.0)].1;
+        let entry = self.places[self.place(id)].1;
         (entry != EMPTY).then_some(entry)
     }
 
-    pub fn insert(&mut self, id: SequenceId, entry: u32) {
+    pub fn insert(&mut self, id: u32, entry: u32) {
         if (self.used + 1) * 2 > self.places.len() {
             let bigger = vec![(0, EMPTY); (self.places.len() * 2).max(64)];
             for (id, entry) in std::mem::replace(&mut self.places, bigger) {
@@ -48,17 +46,17 @@ impl Index {
                 }
             }
         }
-        let at = self.place(id.0);
+        let at = self.place(id);
         self.used += usize::from(self.places[at].1 == EMPTY);
-        self.places[at] = (id.0, entry);
+        self.places[at] = (id, entry);
     }
 
-    pub fn remove(&mut self, id: SequenceId) {
+    pub fn remove(&mut self, id: u32) {
         if self.places.is_empty() {
             return;
         }
         let mask = self.places.len() - 1;
-        let mut hole = self.place(id.0);
+        let mut hole = self.place(id);
         if self.places[hole].1 == EMPTY {
             return;
         }

@@ -6,8 +6,11 @@
 //! floats, no hashing order, no locks; the same calls give the same plans and the same events.
 
 mod admit;
+mod batch;
 mod commit;
+mod foresee;
 mod index;
+mod lengths;
 mod plan;
 mod pool;
 mod queue;
@@ -15,6 +18,8 @@ mod scheduler;
 mod sequence;
 mod slots;
 mod snapshot;
+mod submit;
+mod tenants;
 
 pub use plan::{Outcome, Plan, PlanRow};
 pub use pool::BlockPool;

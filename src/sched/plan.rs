@@ -1,11 +1,14 @@
-//! Composing a step: rows that need one token first, oldest first, then chunks of longer ones,
-//! then, if nobody was preempted, newcomers.
+//! Composing a step. Chunked: rows that need one token first, the most senior first, then pieces
+//! of longer ones, then, if nobody was preempted, newcomers. The other prefill policies take the
+//! same parts in another order.
 
-use super::queue::Waiting;
 use super::scheduler::Scheduler;
 use super::sequence::count;
-use crate::base::{BlockId, SequenceId, TokenId};
+use crate::base::{Batching, BlockId, FairUnit, Prefill, SequenceId, TokenId, Victim};
 use crate::trace::{BlockList, Event, FinishReason, PreemptReason};
+
+/// Steps in a row that prompts may take while something decodes, under `PrefillFirst`.
+const PUT_OFF_MAX: u32 = 16;
 
 /// What one step computes. Reused: cleared and filled by [`Scheduler::plan`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub struct Plan {
     pub budget: u32,
     /// Of `tokens`, those in rows of one position.
     pub decode: u32,
+    /// Of `tokens`, those of padding.
+    pub padding: u32,
     /// Sequences that lost their place for this step.
     pub preempted: u32,
 }
@@ -34,6 +39,9 @@ pub struct PlanRow {
     pub len: u32,
     /// The logits of the last position give a new token.
     pub samples: bool,
+    /// Computed for nothing, into a scratch block; its outcome is ignored. `sequence` may have
+    /// ended, or is `u32::MAX`.
+    pub pad: bool,
 }
 
 /// The result of one row.
@@ -52,20 +60,41 @@ impl Scheduler {
     /// with a token that only the device knows).
     pub fn plan(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
         self.announce(events);
-        plan.rows.clear();
-        *plan = Plan {
-            rows: std::mem::take(&mut plan.rows),
-            budget: self.limits.step_tokens_max,
-            ..Plan::default()
-        };
-        self.plan_decodes(now_micros, plan, events);
-        self.plan_chunks(plan);
-        if plan.preempted == 0 {
-            self.admit(now_micros, plan, events);
+        let mut rows = std::mem::take(&mut plan.rows);
+        rows.clear();
+        *plan = Plan { rows, budget: self.step_budget(), ..Plan::default() };
+        self.held_until = None;
+        match (self.policies.batching, self.policies.prefill) {
+            (Batching::Continuous, Prefill::Chunked) => {
+                self.plan_decodes(now_micros, plan, events);
+                self.plan_prompts(now_micros, plan, events);
+            }
+            (Batching::Continuous, Prefill::DecodeFirst) => {
+                self.plan_decodes(now_micros, plan, events);
+                if plan.rows.is_empty() {
+                    self.plan_prompts(now_micros, plan, events);
+                }
+            }
+            (Batching::Continuous, Prefill::PrefillFirst) => {
+                self.plan_prompts_first(now_micros, plan, events);
+            }
+            _ => self.plan_batch(now_micros, plan, events),
         }
+        self.seal(plan, events);
+    }
+
+    fn step_budget(&self) -> u32 {
+        let most = self.limits.step_tokens_max;
+        self.budget.map_or(most, |b| b.max(count(self.running.len())).clamp(1, most))
+    }
+
+    /// Counts the step and tells of it.
+    fn seal(&mut self, plan: &mut Plan, events: &mut Vec<Event>) {
         (self.last_tokens, self.last_budget) = (plan.tokens, plan.budget);
+        self.processed += u64::from(plan.tokens);
         let idle = plan.rows.is_empty();
-        self.stuck = idle && !self.queue.is_empty() && self.planned == self.committed;
+        let waits = !self.queue.is_empty() && self.held_until.is_none();
+        self.stuck = idle && waits && self.planned == self.committed;
         if idle {
             return;
         }
@@ -76,22 +105,56 @@ impl Scheduler {
             rows: count(plan.rows.len()),
             decode: plan.decode,
             tokens: plan.tokens,
+            padding: plan.padding,
             budget: plan.budget,
             waiting: count(self.queue.len()),
             free: self.pool.free(),
         });
-        events.extend(plan.rows.iter().map(|r| Event::RowPlanned {
-            sequence: r.sequence,
-            slot: r.slot,
-            start: r.start,
-            len: r.len,
-            samples: r.samples,
+        events.extend(plan.rows.iter().map(|&r| {
+            let PlanRow { sequence, slot, start, len, samples, pad } = r;
+            if pad {
+                let sequence = (sequence.0 != u32::MAX).then_some(sequence);
+                Event::RowPadded { sequence, slot, start, len }
+            } else {
+                Event::RowPlanned { sequence, slot, start, len, samples }
+            }
         }));
+    }
+
+    /// Pieces of prompts that have begun, then newcomers.
+    fn plan_prompts(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
+        self.plan_chunks(plan);
+        if plan.preempted == 0 {
+            self.admit(now_micros, plan, events);
+        }
+    }
+
+    /// Prompts by themselves while there are any. Decoding is put off for a bounded number of
+    /// steps: short requests that keep coming must not hold it up for ever.
+    fn plan_prompts_first(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
+        let patient = self.put_off < PUT_OFF_MAX;
+        if patient {
+            self.plan_prompts(now_micros, plan, events);
+        }
+        if !plan.rows.is_empty() {
+            self.put_off += 1;
+            return;
+        }
+        self.put_off = 0;
+        self.plan_decodes(now_micros, plan, events);
+        if plan.rows.is_empty() && !patient {
+            self.plan_prompts(now_micros, plan, events);
+        }
     }
 
     /// Sequences that lack one token. Only these grow: the blocks of everything known at
     /// admission were taken then, so a prompt that was started can always go on.
-    fn plan_decodes(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
+    pub(super) fn plan_decodes(
+        &mut self,
+        now_micros: u64,
+        plan: &mut Plan,
+        events: &mut Vec<Event>,
+    ) {
         let mut at = 0;
         while at < self.running.len() && plan.tokens < plan.budget {
             let entry = self.running[at];
@@ -104,7 +167,7 @@ impl Scheduler {
     }
 
     /// Sequences that lack several tokens.
-    fn plan_chunks(&mut self, plan: &mut Plan) {
+    pub(super) fn plan_chunks(&mut self, plan: &mut Plan) {
         for at in 0..self.running.len() {
             if plan.tokens >= plan.budget {
                 return;
@@ -124,17 +187,18 @@ impl Scheduler {
         s.computed += len;
         let samples = s.missing() == 0;
         s.flight += 1;
+        s.stepped = self.planned + 1;
         s.pending += u32::from(samples);
         plan.tokens += len;
         plan.decode += u32::from(len == 1);
         // Only running sequences get rows.
         let slot = s.slot.unwrap_or(0);
-        plan.rows.push(PlanRow { sequence: s.id, slot, start, len, samples });
+        plan.rows.push(PlanRow { sequence: s.id, slot, start, len, samples, pad: false });
     }
 
-    /// Makes room for the next position of the running sequence at `at`; preempts younger ones
-    /// if it must, youngest first. When none is left it stands still rather than give up its own
-    /// work: the oldest always goes on, and either frees memory or takes this one's.
+    /// Makes room for the next position of the running sequence at `at`; preempts juniors if it
+    /// must. When none is left it stands still rather than give up its own work: the most senior
+    /// always goes on, and either frees memory or takes this one's.
     fn grow(
         &mut self,
         at: usize,
@@ -149,9 +213,7 @@ impl Scheduler {
             return true;
         }
         while self.pool.free() == 0 {
-            let younger = self.running[at + 1..].iter().rev();
-            let victim = younger.copied().find(|&e| self.table[e as usize].ending.is_none());
-            let Some(victim) = victim else {
+            let Some(victim) = self.victim(at) else {
                 events.push(Event::RowDelayed { sequence: id, free: 0 });
                 return false;
             };
@@ -160,6 +222,37 @@ impl Scheduler {
         }
         self.take_blocks(entry, 1, events);
         true
+    }
+
+    /// Who gives way to the running sequence at `at`: a junior of it, and of everybody who was
+    /// preempted too often already. (Only a change of policies can leave no other.)
+    fn victim(&self, at: usize) -> Option<u32> {
+        let tired = self.running.iter().rposition(|&e| self.is_tired(e)).unwrap_or(0);
+        self.victim_after(at.max(tired)).or_else(|| self.victim_after(at))
+    }
+
+    fn victim_after(&self, at: usize) -> Option<u32> {
+        let juniors = self.running[at + 1..].iter().copied().rev();
+        let mut juniors = juniors.filter(|&e| self.table[e as usize].ending.is_none());
+        match self.policies.victim {
+            Victim::Youngest => juniors.next(),
+            Victim::LeastLost => juniors.min_by_key(|&e| self.table[e as usize].computed),
+            Victim::MostBlocks => {
+                // The first of equals, which is the youngest.
+                juniors.min_by_key(|&e| usize::MAX - self.table[e as usize].blocks.len())
+            }
+        }
+    }
+
+    /// Counts measured device time to the tenants of a plan's rows, by tokens. For fair
+    /// queueing by time; called before the plan is committed.
+    pub fn charge_time(&mut self, plan: &Plan, device_micros: u64) {
+        for row in plan.rows.iter().filter(|r| !r.pad) {
+            if let Some(entry) = self.index.get(row.sequence.0) {
+                let part = device_micros.saturating_mul(u64::from(row.len));
+                self.charge(entry, FairUnit::Time, part / u64::from(plan.tokens.max(1)));
+            }
+        }
     }
 
     /// Sends a running sequence back to the queue. It keeps its tokens, produced ones too, and
@@ -177,9 +270,8 @@ impl Scheduler {
             blocks: count(s.blocks.len()),
             times: s.preemptions,
         });
-        let order = s.order;
         self.return_blocks(entry, events);
-        self.queue.insert(Waiting { order, entry });
+        self.enqueue(entry);
     }
 
     /// Adds `blocks` fresh blocks to a table; the caller has seen that they are free.

@@ -1,17 +1,23 @@
-//! The scheduler's state, and how sequences come into it and leave it.
+//! The scheduler's state, its settings, and how a sequence leaves its place.
 
+use super::batch::Batch;
 use super::index::Index;
+use super::lengths::Lengths;
 use super::pool::BlockPool;
-use super::queue::{Queue, Waiting};
-use super::sequence::{NewSequence, Sequence, count};
+use super::queue::Queue;
+use super::sequence::{Sequence, count};
 use super::slots::Slots;
-use crate::base::{BlockId, Limits, SequenceId, TokenId};
-use crate::trace::{Event, FinishReason, LimitsReason, Refusal};
+use super::tenants::Tenants;
+use crate::base::{BlockId, Limits, Order, Policies, SequenceId, TokenId};
+use crate::trace::{DelayReason, Event, FinishReason, LimitsReason};
 
-/// Continuous batching over a paged cache.
+/// Batching over a paged cache.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     pub(super) limits: Limits,
+    pub(super) policies: Policies,
+    /// Tokens a step may have, where something aims lower than the limits.
+    pub(super) budget: Option<u32>,
     pub(super) pool: BlockPool,
     pub(super) slots: Slots,
     pub(super) index: Index,
@@ -19,17 +25,30 @@ pub struct Scheduler {
     pub(super) table: Vec<Sequence>,
     pub(super) vacant: Vec<u32>,
     pub(super) queue: Queue,
-    /// Entries of running sequences, oldest first.
+    pub(super) tenants: Tenants,
+    pub(super) lengths: Lengths,
+    /// Entries of running sequences, the most senior first.
     pub(super) running: Vec<u32>,
+    pub(super) batch: Batch,
     pub(super) arrivals: u64,
+    /// Tokens of all steps planned so far: the time that aging counts in.
+    pub(super) processed: u64,
     /// The last planned step and the last committed one.
     pub(super) planned: u64,
     pub(super) committed: u64,
+    /// Steps in a row that made decoding wait for prompts.
+    pub(super) put_off: u32,
     /// Tokens and budget of the last plan, for `check`.
     pub(super) last_tokens: u32,
     pub(super) last_budget: u32,
     /// The last plan had no row although something waited, and nothing was in flight.
     pub(super) stuck: bool,
+    /// A batch is being filled until then.
+    pub(super) held_until: Option<u64>,
+    /// The last delay told, so that it is told once.
+    pub(super) told: Option<(u64, DelayReason)>,
+    /// Reused by the look ahead at memory: (tokens still to come, tokens held).
+    pub(super) ahead: Vec<(u32, u32)>,
     announced: bool,
 }
 
@@ -44,28 +63,46 @@ pub struct LimitsFixed {
 
 impl Scheduler {
     pub fn new(limits: Limits) -> Self {
+        Self::with_policies(limits, Policies::default())
+    }
+
+    pub fn with_policies(limits: Limits, policies: Policies) -> Self {
         let limits = usable(limits);
         Self {
             limits,
+            policies,
+            budget: None,
             pool: BlockPool::new(limits.blocks),
             slots: Slots::default(),
             index: Index::default(),
             table: Vec::new(),
             vacant: Vec::new(),
             queue: Queue::default(),
+            tenants: Tenants::default(),
+            lengths: Lengths::default(),
             running: Vec::new(),
+            batch: Batch::default(),
             arrivals: 0,
+            processed: 0,
             planned: 0,
             committed: 0,
+            put_off: 0,
             last_tokens: 0,
             last_budget: limits.step_tokens_max,
             stuck: false,
+            held_until: None,
+            told: None,
+            ahead: Vec::new(),
             announced: false,
         }
     }
 
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// Changes budget, sequence cap, queue bound or watermark from the next plan on.
@@ -90,11 +127,54 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A stream explains itself: its first event holds the limits.
+    /// Changes policies from the next plan on; whoever waits or runs is placed anew. A batch
+    /// that runs goes on without its padding when batching changes.
+    pub fn set_policies(&mut self, policies: Policies, events: &mut Vec<Event>) {
+        self.announce(events);
+        let old = std::mem::replace(&mut self.policies, policies);
+        events.push(Event::PoliciesChanged { policies, reason: LimitsReason::Asked });
+        if old.batching != policies.batching {
+            self.batch.clear();
+        }
+        if matches!(policies.order, Order::Fair { .. }) && old.order != policies.order {
+            self.tenants.reset();
+        }
+        let waiting: Vec<u32> = self.queue.iter().map(|w| w.entry).collect();
+        self.queue.clear();
+        for &entry in self.running.iter().chain(&waiting) {
+            let (rank, key) = self.place_of(&self.table[entry as usize]);
+            (self.table[entry as usize].rank, self.table[entry as usize].key) = (rank, key);
+        }
+        waiting.into_iter().for_each(|entry| self.enqueue(entry));
+        let table = &self.table;
+        self.running.sort_unstable_by_key(|&e| table[e as usize].seniority());
+        self.told = None;
+    }
+
+    /// Lowers the tokens of a step below the limit, for a target of step time. Never below one
+    /// for each that runs, so that a target slows everybody and starves nobody.
+    pub fn set_step_budget(&mut self, tokens: Option<u32>) {
+        self.budget = tokens;
+    }
+
+    /// A tenant's share under fair queueing, relative to 1.
+    pub fn set_weight(&mut self, tenant: u32, weight: u32) {
+        self.tenants.set_weight(tenant, weight);
+    }
+
+    /// When a plan would have rows although nothing arrives: the time at which a batch that is
+    /// being filled starts anyway.
+    pub fn wake_at(&self) -> Option<u64> {
+        self.held_until
+    }
+
+    /// A stream explains itself: its first events hold limits and policies.
     pub(super) fn announce(&mut self, events: &mut Vec<Event>) {
         if !self.announced {
             self.announced = true;
-            events.push(Event::LimitsChanged { limits: self.limits, reason: LimitsReason::Start });
+            let reason = LimitsReason::Start;
+            events.push(Event::LimitsChanged { limits: self.limits, reason });
+            events.push(Event::PoliciesChanged { policies: self.policies, reason });
         }
     }
 
@@ -107,102 +187,14 @@ impl Scheduler {
         u32::try_from(most.saturating_sub(u64::from(prompt))).unwrap_or(u32::MAX)
     }
 
-    /// Puts a sequence into the queue, or says why it can never be there or not now.
-    pub fn submit(
-        &mut self,
-        new: NewSequence,
-        now_micros: u64,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Refusal> {
-        self.announce(events);
-        let NewSequence { sequence, request, prompt, max_new_tokens } = new;
-        if let Err(refusal) = self.admissible(sequence, prompt.len() as u64, max_new_tokens) {
-            events.push(Event::RequestRefused { request, sequence, refusal });
-            return Err(refusal);
-        }
-        let entry = self.vacant.pop().unwrap_or_else(|| {
-            self.table.push(Sequence::default());
-            count(self.table.len() - 1)
-        });
-        let order = self.arrivals;
-        self.arrivals += 1;
-        let s = &mut self.table[entry as usize];
-        let blocks = std::mem::take(&mut s.blocks);
-        *s = Sequence {
-            id: sequence,
-            request,
-            prompt: count(prompt.len()),
-            tokens: prompt,
-            max_new: max_new_tokens,
-            blocks,
-            order,
-            waits_since: now_micros,
-            ..Sequence::default()
-        };
-        let prompt = s.prompt;
-        self.index.insert(sequence, entry);
-        self.queue.insert(Waiting { order, entry });
-        let waiting = count(self.queue.len());
-        events.push(Event::RequestArrived { request, sequence, prompt, max_new_tokens, waiting });
-        Ok(())
-    }
-
-    fn admissible(&self, id: SequenceId, prompt: u64, max_new: u32) -> Result<(), Refusal> {
-        if prompt == 0 || max_new == 0 {
-            return Err(Refusal::Empty);
-        }
-        if self.index.get(id).is_some() {
-            return Err(Refusal::Repeated { sequence: id });
-        }
-        let needed = prompt.saturating_add(u64::from(max_new));
-        let context = self.limits.context_max;
-        if needed > u64::from(context) {
-            return Err(Refusal::TooLong { needed, context });
-        }
-        let blocks_needed = (needed - 1).div_ceil(u64::from(self.limits.block_size));
-        let blocks_total = self.limits.blocks;
-        if blocks_needed > u64::from(blocks_total) {
-            return Err(Refusal::NeverFits { blocks_needed, blocks_total });
-        }
-        let (waiting, max) = (count(self.queue.len()), self.limits.queue_max);
-        if waiting >= max {
-            return Err(Refusal::Full { waiting, max });
-        }
-        Ok(())
-    }
-
-    /// Ends a sequence wherever it is. Its blocks are free on return, or, when the plan in
-    /// flight computes it, once that plan is committed. False when the id is unknown.
-    pub fn cancel(&mut self, id: SequenceId, now_micros: u64, events: &mut Vec<Event>) -> bool {
-        self.finish(id, FinishReason::Cancelled, now_micros, events)
-    }
-
-    /// [`Scheduler::cancel`] with a reason.
-    pub fn finish(
-        &mut self,
-        id: SequenceId,
-        reason: FinishReason,
-        _now_micros: u64,
-        events: &mut Vec<Event>,
-    ) -> bool {
-        let Some(entry) = self.index.get(id) else { return false };
-        let s = &mut self.table[entry as usize];
-        if s.flight > 0 {
-            s.ending.get_or_insert(reason);
-        } else {
-            self.end(entry, reason, events);
-        }
-        true
-    }
-
     /// The tokens of a sequence that the host knows; empty when the id is unknown.
     pub fn tokens(&self, id: SequenceId) -> &[TokenId] {
-        self.index.get(id).map_or(&[], |entry| &self.table[entry as usize].tokens)
+        self.index.get(id.0).map_or(&[], |entry| &self.table[entry as usize].tokens)
     }
 
     /// The block table of a sequence; empty while it waits.
     pub fn blocks(&self, id: SequenceId) -> &[BlockId] {
-        self.index.get(id).map_or(&[], |entry| &self.table[entry as usize].blocks)
+        self.index.get(id.0).map_or(&[], |entry| &self.table[entry as usize].blocks)
     }
 
     pub fn waiting(&self) -> u32 {
@@ -227,35 +219,41 @@ impl Scheduler {
         self.return_blocks(entry, events);
         self.leave_place(entry);
         let s = &mut self.table[entry as usize];
+        let (id, tenant, prompt, generated) = (s.id, s.tenant, s.prompt, s.generated());
+        s.tokens = Vec::new();
         events.push(Event::SequenceFinished {
-            sequence: s.id,
+            sequence: id,
             request: s.request,
             reason,
-            prompt: s.prompt,
-            generated: s.generated(),
+            prompt,
+            generated,
         });
-        s.tokens = Vec::new();
-        self.index.remove(s.id);
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            self.lengths.observe(prompt, generated);
+            self.tenants.get_mut(tenant).lengths.observe(generated);
+        }
+        self.tenants.leave(tenant);
+        self.index.remove(id.0);
         self.vacant.push(entry);
     }
 
     /// Out of the running list and its slot, or out of the queue.
     pub(super) fn leave_place(&mut self, entry: u32) {
         let s = &mut self.table[entry as usize];
-        let order = s.order;
+        let seniority = s.seniority();
         match s.slot.take() {
             Some(slot) => {
                 self.slots.release(slot);
-                let at = self.seniority(order);
+                let at = self.place_among_running(seniority);
                 self.running.remove(at);
             }
-            None => self.queue.remove(Waiting { order, entry }),
+            None => self.dequeue(entry),
         }
     }
 
-    /// Where a sequence of this order is, or would be, in the running list.
-    pub(super) fn seniority(&self, order: u64) -> usize {
-        self.running.partition_point(|&e| self.table[e as usize].order < order)
+    /// Where a sequence of this seniority is, or would be, in the running list.
+    pub(super) fn place_among_running(&self, seniority: (u64, u64)) -> usize {
+        self.running.partition_point(|&e| self.table[e as usize].seniority() < seniority)
     }
 
     /// Frees the whole table, its tail first, so that a chain's head stays longest.

@@ -6,11 +6,17 @@ use crate::trace::FinishReason;
 /// What is asked for. Build it with [`NewSequence::new`]; fields may be added.
 #[derive(Clone, Debug, Default)]
 pub struct NewSequence {
-    /// Chosen by the caller, unique among those alive.
+    /// Chosen by the caller, unique among those alive; `u32::MAX` is never one.
     pub sequence: SequenceId,
     pub request: RequestId,
     pub prompt: Vec<TokenId>,
     pub max_new_tokens: u32,
+    /// Whom it is for.
+    pub tenant: u32,
+    /// Priority, 0 first; values above [`crate::base::CLASS_MAX`] count as that.
+    pub class: u8,
+    /// Output length, where the caller knows better than the scheduler's own record.
+    pub predicted: Option<u32>,
 }
 
 impl NewSequence {
@@ -20,7 +26,7 @@ impl NewSequence {
         prompt: Vec<TokenId>,
         max_new_tokens: u32,
     ) -> Self {
-        Self { sequence, request, prompt, max_new_tokens }
+        Self { sequence, request, prompt, max_new_tokens, ..Self::default() }
     }
 }
 
@@ -39,14 +45,36 @@ pub(super) struct Sequence {
     pub flight: u32,
     /// Of those, rows that sample: tokens that so far only the device knows.
     pub pending: u32,
+    /// The last step that had a row of it.
+    pub stepped: u64,
     pub blocks: Vec<BlockId>,
     /// `None` while it waits.
     pub slot: Option<u32>,
     /// Set when it must end as soon as nothing of it is in flight.
     pub ending: Option<FinishReason>,
-    /// Place in the order of arrival, which is seniority: the oldest is never preempted.
+    /// Place in the order of arrival.
     pub order: u64,
+    /// Tokens that had been processed when it arrived: what aging counts from.
+    pub arrived: u64,
+    pub class: u8,
+    /// With `order`, its seniority while it runs: seniors are served first and never preempted
+    /// by juniors. Zero unless classes count.
+    pub rank: u64,
+    /// With `order`, its place in the queue.
+    pub key: u64,
+    /// Place in the tenant table.
+    pub tenant: u32,
+    /// Its prompt has been charged to the tenant.
+    pub charged: bool,
+    /// Expected output, for the order of the queue.
+    pub predicted: u32,
+    /// Output that the caller foretold.
+    pub foretold: Option<u32>,
+    /// Output it was admitted with, where that was estimated.
+    pub guess: u32,
     pub preemptions: u32,
+    /// Others let in before it because it did not fit.
+    pub bypassed: u32,
     /// When it arrived or was preempted.
     pub waits_since: u64,
 }
@@ -74,6 +102,10 @@ impl Sequence {
     /// Blocks it holds when its last token is sampled; that token itself is never computed.
     pub fn full_need(&self, limits: &Limits) -> u32 {
         limits.blocks_of(self.prompt + self.max_new - 1)
+    }
+
+    pub fn seniority(&self) -> (u64, u64) {
+        (self.rank, self.order)
     }
 }
 

@@ -14,9 +14,9 @@ pub struct Snapshot {
     /// From the one free for longest.
     pub free_list: Vec<BlockId>,
     pub free: u32,
-    /// Oldest first.
+    /// The most senior first.
     pub running: Vec<SequenceState>,
-    /// Next to be admitted first.
+    /// Lane by lane, each in the order of admission.
     pub waiting: Vec<SequenceState>,
     /// Tokens and budget of the last plan.
     pub planned_tokens: u32,
@@ -33,6 +33,7 @@ pub struct SequenceState {
     pub sequence: SequenceId,
     pub request: RequestId,
     pub order: u64,
+    pub rank: u64,
     pub slot: Option<u32>,
     pub prompt: u32,
     pub max_new_tokens: u32,
@@ -54,6 +55,7 @@ impl Scheduler {
                 sequence: s.id,
                 request: s.request,
                 order: s.order,
+                rank: s.rank,
                 slot: s.slot,
                 prompt: s.prompt,
                 max_new_tokens: s.max_new,
@@ -71,7 +73,7 @@ impl Scheduler {
             free_list: self.pool.free_list(),
             free: self.pool.free(),
             running: self.running.iter().copied().map(state).collect(),
-            waiting: self.queue.entries().map(state).collect(),
+            waiting: self.queue.iter().map(|w| state(w.entry)).collect(),
             planned_tokens: self.last_tokens,
             budget: self.last_budget,
             in_flight: self.planned - self.committed,
@@ -146,7 +148,9 @@ impl Snapshot {
             })?;
             self.check_sequence(s)?;
         }
-        ensure(self.running.is_sorted_by_key(|s| s.order), || "running out of order".to_string())
+        ensure(self.running.is_sorted_by_key(|s| (s.rank, s.order)), || {
+            "running out of order".to_string()
+        })
     }
 
     fn check_sequence(&self, s: &SequenceState) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The facts. Plain data without heap use in everything a step emits, so that a step can be
 //! traced without allocating: lists of blocks come in pieces of at most [`BlockList::MAX`].
 
-use crate::base::{BlockId, Limits, RequestId, SequenceId, TokenId};
+use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// An event with its place in the stream. `seq` counts up by one: a gap is a loss.
@@ -21,26 +21,39 @@ pub struct Stamped {
 pub enum Event {
     /// The limits in force from here on; the first event of a scheduler's stream.
     LimitsChanged { limits: Limits, reason: LimitsReason },
+    /// The policies in force from here on.
+    PoliciesChanged { policies: Policies, reason: LimitsReason },
     /// A sequence joined the queue.
     RequestArrived {
         request: RequestId,
         sequence: SequenceId,
         prompt: u32,
         max_new_tokens: u32,
+        tenant: u32,
+        class: u8,
+        /// Output tokens it is expected to make.
+        predicted: u32,
         waiting: u32,
     },
     /// A sequence was turned away; it never joins the queue.
     RequestRefused { request: RequestId, sequence: SequenceId, refusal: Refusal },
-    /// A sequence got a slot. Decided on: `blocks` needed, `free` before, `kept` by the watermark.
+    /// A sequence got a slot. Decided on: `blocks` needed, `free` before, `kept` by the watermark;
+    /// `peak`, the blocks that all which run are foreseen to need (0 where nothing is foreseen).
     SequenceAdmitted {
         sequence: SequenceId,
         slot: u32,
         blocks: u32,
         free: u32,
         kept: u32,
+        peak: u32,
+        /// Others of the queue, ahead of it, that it passed because they did not fit.
+        passed: u32,
         /// Since it arrived or was preempted.
         waited_micros: u64,
     },
+    /// The next of the queue has to wait, for the first time for this reason: `needed` of what
+    /// the reason names, `available` of it.
+    AdmissionDelayed { sequence: SequenceId, reason: DelayReason, needed: u32, available: u32 },
     /// The first `tokens` positions were found computed already, in shared blocks.
     PrefixMatched { sequence: SequenceId, blocks: BlockList, tokens: u32 },
     /// Fresh blocks were put at the end of the sequence's table, from index `from` on.
@@ -54,12 +67,17 @@ pub enum Event {
         /// Of `tokens`, those of rows that compute one position.
         decode: u32,
         tokens: u32,
+        /// Of `tokens`, those of padding.
+        padding: u32,
         budget: u32,
         waiting: u32,
         free: u32,
     },
     /// One sequence's part of the step: positions `start .. start + len`.
     RowPlanned { sequence: SequenceId, slot: u32, start: u32, len: u32, samples: bool },
+    /// Positions computed for nothing: the rest of a shorter prompt, or a place of a batch that
+    /// nobody fills (`sequence` is the one that did, if any).
+    RowPadded { sequence: Option<SequenceId>, slot: u32, start: u32, len: u32 },
     /// A running sequence got no row: no block was free and every younger one was gone already.
     RowDelayed { sequence: SequenceId, free: u32 },
     /// The device finished the step.
@@ -111,6 +129,22 @@ pub enum FinishReason {
 pub enum PreemptReason {
     /// The gainer needed a block and none was free.
     OutOfBlocks,
+}
+
+/// What the next of the queue waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DelayReason {
+    /// Slots: those in use against the cap.
+    Slots,
+    /// Free blocks, the watermark's share included.
+    Blocks,
+    /// Blocks of the pool, at the foreseen peak.
+    Peak,
+    /// Blocks of the pool, so that nobody is preempted too often.
+    Protected,
+    /// The commit of a step it was preempted out of.
+    InFlight,
 }
 
 /// Why the limits are what they are.

@@ -21,6 +21,12 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
                 picture.blocks.resize_with(blocks, Default::default);
             }
         }
+        Event::PoliciesChanged { policies, .. } => picture.policies = Some(*policies),
+        Event::AdmissionDelayed { sequence, reason, .. } => {
+            if let Some(s) = picture.sequences.get_mut(sequence) {
+                s.delay = Some(*reason);
+            }
+        }
         Event::RequestArrived { .. } | Event::RequestRefused { .. } => arrive(picture, stamped),
         Event::SequenceAdmitted { sequence, slot, .. } => admit(picture, *sequence, *slot),
         Event::PrefixMatched { sequence, blocks, tokens } => {
@@ -37,9 +43,10 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
         Event::BlocksReturned { sequence, from, count, .. } => {
             give_back(picture, *sequence, *from, *count);
         }
-        Event::StepPlanned { .. } | Event::RowPlanned { .. } | Event::StepRan { .. } => {
-            step(picture, &stamped.event);
-        }
+        Event::StepPlanned { .. }
+        | Event::RowPlanned { .. }
+        | Event::RowPadded { .. }
+        | Event::StepRan { .. } => step(picture, &stamped.event),
         Event::RowDelayed { .. } => picture.counters.delayed += 1,
         Event::TokenSampled { sequence, position, .. } => {
             picture.counters.sampled_tokens += 1;
@@ -62,7 +69,16 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
 }
 
 fn arrive(picture: &mut Picture, stamped: &Stamped) {
-    let Event::RequestArrived { request, sequence, prompt, max_new_tokens, .. } = stamped.event
+    let Event::RequestArrived {
+        request,
+        sequence,
+        prompt,
+        max_new_tokens,
+        tenant,
+        class,
+        predicted,
+        ..
+    } = stamped.event
     else {
         picture.counters.refused += 1;
         return;
@@ -74,6 +90,9 @@ fn arrive(picture: &mut Picture, stamped: &Stamped) {
         order,
         prompt,
         max_new_tokens,
+        tenant,
+        class,
+        predicted,
         known: prompt,
         arrived_micros: stamped.micros,
         ..Default::default()
@@ -87,6 +106,7 @@ fn admit(picture: &mut Picture, sequence: SequenceId, slot: u32) {
     picture.queue.retain(|&s| s != sequence);
     if let Some(s) = picture.sequences.get_mut(&sequence) {
         s.slot = Some(slot);
+        s.delay = None;
     }
     let at = slot as usize;
     if at < TABLE_MAX {
@@ -128,19 +148,27 @@ fn give_back(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32)
 fn step(picture: &mut Picture, event: &Event) {
     let last = &mut picture.last_step;
     match *event {
-        Event::StepPlanned { step, decode, tokens, budget, .. } => {
+        Event::StepPlanned { step, decode, tokens, padding, budget, .. } => {
             picture.counters.steps += 1;
             picture.counters.decode_tokens += u64::from(decode);
-            picture.counters.prefill_tokens += u64::from(tokens.saturating_sub(decode));
+            let prefill = tokens.saturating_sub(decode).saturating_sub(padding);
+            picture.counters.prefill_tokens += u64::from(prefill);
+            picture.counters.padding_tokens += u64::from(padding);
             let mut rows = std::mem::take(&mut last.rows);
             rows.clear();
-            *last = StepPicture { step, budget, tokens, decode, rows, ..Default::default() };
+            *last =
+                StepPicture { step, budget, tokens, decode, padding, rows, ..Default::default() };
         }
         Event::RowPlanned { sequence, slot, start, len, samples } => {
-            last.rows.push(RowPicture { sequence, slot, start, len, samples });
+            let row =
+                RowPicture { sequence: Some(sequence), slot, start, len, samples, pad: false };
+            last.rows.push(row);
             if let Some(s) = picture.sequences.get_mut(&sequence) {
                 s.computed = start.saturating_add(len);
             }
+        }
+        Event::RowPadded { sequence, slot, start, len } => {
+            last.rows.push(RowPicture { sequence, slot, start, len, samples: false, pad: true });
         }
         Event::StepRan { step, plan_micros, build_micros, device_micros } => {
             picture.counters.device_micros += device_micros;

@@ -12,7 +12,9 @@ mod picture;
 mod sink;
 
 pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
-pub use event::{BlockList, Event, FinishReason, LimitsReason, PreemptReason, Refusal, Stamped};
+pub use event::{
+    BlockList, DelayReason, Event, FinishReason, LimitsReason, PreemptReason, Refusal, Stamped,
+};
 pub use file::{FileSink, Written};
 pub use fold::fold;
 pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, StepPicture};

@@ -1,8 +1,8 @@
 //! The state that a stream of events adds up to: slots, blocks, queue, counters, last step.
 //! Plain data: what a viewer draws and what a late reader is given before the stream goes on.
 
-use super::event::FinishReason;
-use crate::base::{BlockId, Limits, RequestId, SequenceId};
+use super::event::{DelayReason, FinishReason};
+use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 pub struct Picture {
     /// `None` until the stream's first event.
     pub limits: Option<Limits>,
+    pub policies: Option<Policies>,
     /// The next event's expected place in the stream.
     pub seq: u64,
     pub step: u64,
@@ -56,6 +57,11 @@ pub struct SequencePicture {
     pub slot: Option<u32>,
     pub prompt: u32,
     pub max_new_tokens: u32,
+    pub tenant: u32,
+    pub class: u8,
+    pub predicted: u32,
+    /// Why it is next and still waits.
+    pub delay: Option<DelayReason>,
     /// Prompt and generated tokens.
     pub known: u32,
     /// Positions whose keys and values are in the cache, or will be when the step has run.
@@ -89,6 +95,7 @@ pub struct Counters {
     pub steps: u64,
     pub decode_tokens: u64,
     pub prefill_tokens: u64,
+    pub padding_tokens: u64,
     pub sampled_tokens: u64,
     pub lost_tokens: u64,
     pub matched_tokens: u64,
@@ -105,6 +112,7 @@ pub struct StepPicture {
     pub budget: u32,
     pub tokens: u32,
     pub decode: u32,
+    pub padding: u32,
     pub rows: Vec<RowPicture>,
     pub plan_micros: u64,
     pub build_micros: u64,
@@ -115,11 +123,13 @@ pub struct StepPicture {
 /// One sequence's part of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RowPicture {
-    pub sequence: SequenceId,
+    /// `None` for padding of a place that nobody fills.
+    pub sequence: Option<SequenceId>,
     pub slot: u32,
     pub start: u32,
     pub len: u32,
     pub samples: bool,
+    pub pad: bool,
 }
 
 fn count(n: usize) -> u32 {

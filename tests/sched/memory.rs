@@ -3,7 +3,7 @@
 use super::steps::limits;
 use super::world::{World, expected, prompt};
 use crate::support::Rows;
-use tilewright::base::{Limits, SequenceId};
+use tilewright::base::{Limits, Policies, SequenceId};
 use tilewright::trace::{FinishReason, Refusal};
 
 pub fn rows(rows: &mut Rows) {
@@ -15,6 +15,10 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sched::oldest_is_never_interrupted", oldest_is_never_interrupted);
     rows.add("sched::preemptions_are_bounded", preemptions_are_bounded);
     rows.add("sched::cancel_frees_blocks", cancel_frees_blocks);
+}
+
+fn no_bypass() -> Policies {
+    Policies { bypass_max: 0, ..Policies::default() }
 }
 
 fn finished_right(world: &World, id: u32, prompt_len: u32, max_new: u32) {
@@ -71,7 +75,7 @@ fn case_37_all_finish() {
 /// 10 % of 24 blocks, rounded up, is 3.
 fn watermark() {
     let small = Limits { watermark_permille: 100, ..limits(24, 1000, 8) };
-    let mut world = World::new(small);
+    let mut world = World::with(small, no_bypass());
     world.submit(0, 24 * 16, 1).expect("fits");
     assert!(world.step(), "nothing runs, so nothing is kept");
     world.finish(3);
@@ -108,7 +112,7 @@ fn preemption_keeps_tokens() {
 /// The oldest has a row in every step from its admission to its end, and those that run are
 /// always older than those that wait.
 fn oldest_is_never_interrupted() {
-    let mut world = World::new(limits(24, 32, 12));
+    let mut world = World::with(limits(24, 32, 12), no_bypass());
     for id in 0..12 {
         world.submit(id, 40, 90).expect("fits");
     }
@@ -118,7 +122,7 @@ fn oldest_is_never_interrupted() {
             break;
         }
         let rows = &world.picture.last_step.rows;
-        assert!(oldest.is_none_or(|o| rows.iter().any(|r| r.sequence == o)));
+        assert!(oldest.is_none_or(|o| rows.iter().any(|r| r.sequence == Some(o))));
         let state = world.sched.snapshot();
         let youngest = state.running.iter().map(|s| s.order).max();
         let next = state.waiting.iter().map(|s| s.order).min();

@@ -3,8 +3,11 @@
 
 mod bench;
 mod check;
+mod fairness;
 mod memory;
+mod policies;
 mod pool;
+mod run;
 mod steps;
 mod world;
 mod worlds;
@@ -15,6 +18,8 @@ pub fn rows(rows: &mut Rows) {
     pool::rows(rows);
     steps::rows(rows);
     memory::rows(rows);
+    policies::rows(rows);
+    fairness::rows(rows);
     worlds::rows(rows);
     check::rows(rows);
     bench::rows(rows);

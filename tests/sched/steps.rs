@@ -4,7 +4,7 @@ use super::world::{World, expected, prompt};
 use crate::support::Rows;
 use tilewright::base::{Limits, RequestId, SequenceId};
 use tilewright::sched::{NewSequence, Outcome, Plan, Scheduler};
-use tilewright::trace::{Event, FinishReason, Refusal};
+use tilewright::trace::{Event, FinishReason, Refusal, RowPicture};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("sched::decodes_come_first_then_chunks", decodes_come_first_then_chunks);
@@ -27,7 +27,8 @@ pub fn limits(blocks: u32, step_tokens_max: u32, sequences_max: u32) -> Limits {
 /// `(sequence, start, len, samples)` of the last planned step.
 fn last_rows(world: &World) -> Vec<(u32, u32, u32, bool)> {
     let rows = &world.picture.last_step.rows;
-    rows.iter().map(|r| (r.sequence.0, r.start, r.len, r.samples)).collect()
+    let id = |r: &RowPicture| r.sequence.map_or(u32::MAX, |s| s.0);
+    rows.iter().map(|r| (id(r), r.start, r.len, r.samples)).collect()
 }
 
 fn decodes_come_first_then_chunks() {

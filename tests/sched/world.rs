@@ -6,7 +6,7 @@
 //! request is known without running anything: [`expected`].
 
 use std::collections::{BTreeMap, VecDeque};
-use tilewright::base::{Limits, RequestId, SequenceId, TokenId, threefry2x32};
+use tilewright::base::{Limits, Policies, RequestId, SequenceId, TokenId, threefry2x32};
 use tilewright::sched::{NewSequence, Outcome, Plan, Scheduler};
 use tilewright::trace::{Event, FinishReason, Picture, Refusal, Stamped, fold, write_line};
 
@@ -79,8 +79,12 @@ pub struct World {
 
 impl World {
     pub fn new(limits: Limits) -> Self {
+        Self::with(limits, Policies::default())
+    }
+
+    pub fn with(limits: Limits, policies: Policies) -> Self {
         Self {
-            sched: Scheduler::new(limits),
+            sched: Scheduler::with_policies(limits, policies),
             picture: Picture::default(),
             events: Vec::new(),
             lines: Vec::new(),
@@ -99,10 +103,15 @@ impl World {
 
     pub fn submit(&mut self, id: u32, prompt_len: u32, max_new: u32) -> Result<(), Refusal> {
         let prompt = prompt(id, prompt_len);
-        let new = NewSequence::new(SequenceId(id), RequestId(id), prompt.clone(), max_new);
+        let new = NewSequence::new(SequenceId(id), RequestId(id), prompt, max_new);
+        self.submit_new(new)
+    }
+
+    pub fn submit_new(&mut self, new: NewSequence) -> Result<(), Refusal> {
+        let (id, prompt) = (new.sequence, new.prompt.clone());
         let result = self.sched.submit(new, self.now, &mut self.events);
         if result.is_ok() {
-            self.outputs.insert(SequenceId(id), prompt);
+            self.outputs.insert(id, prompt);
         }
         self.absorb();
         result
@@ -141,7 +150,7 @@ impl World {
     /// Steps until nothing is left; fails when that takes longer than any right scheduler needs.
     pub fn finish(&mut self, steps_max: u32) -> u32 {
         for steps in 0..steps_max {
-            if !self.step() {
+            if !self.step() && self.sched.wake_at().is_none() {
                 assert!(self.sched.is_idle(), "{:?}", self.sched.snapshot());
                 assert_eq!(self.sched.free_blocks(), self.sched.limits().blocks, "leak");
                 return steps;
@@ -154,9 +163,12 @@ impl World {
     fn watch(&self, plan: &Plan) {
         assert_eq!(plan.tokens, plan.rows.iter().map(|r| r.len).sum::<u32>());
         assert!(plan.tokens <= plan.budget, "{} of {}", plan.tokens, plan.budget);
-        assert!(plan.rows.len() <= self.sched.running() as usize);
-        let mut seen: Vec<_> = plan.rows.iter().map(|r| r.sequence).collect();
-        let mut slots: Vec<_> = plan.rows.iter().map(|r| r.slot).collect();
+        let real: Vec<_> = plan.rows.iter().filter(|r| !r.pad).collect();
+        assert!(real.len() <= self.sched.running() as usize);
+        assert!(plan.rows.is_empty() || !real.is_empty(), "nothing but padding");
+        assert_eq!(plan.padding + real.iter().map(|r| r.len).sum::<u32>(), plan.tokens);
+        let mut seen: Vec<_> = real.iter().map(|r| r.sequence).collect();
+        let mut slots: Vec<_> = real.iter().map(|r| r.slot).collect();
         seen.sort();
         slots.sort();
         assert!(seen.is_sorted_by(|a, b| a < b), "a sequence has two rows");
@@ -172,8 +184,15 @@ impl World {
         let size = self.sched.limits().block_size;
         let mut outcomes = Vec::new();
         for row in &plan.rows {
+            if row.pad {
+                outcomes.push(Outcome { sequence: row.sequence, ..Outcome::default() });
+                continue;
+            }
             let blocks = self.sched.blocks(row.sequence).to_vec();
             let place = |p: u32| (blocks[(p / size) as usize].0, p % size);
+            // Only a row of one may start from a token that the host does not know yet.
+            let host = self.sched.tokens(row.sequence).len() as u32;
+            assert!(row.len == 1 || row.start + row.len <= host, "{row:?} of {host}");
             let said = self.outputs.get_mut(&row.sequence).expect("submitted");
             for p in row.start..row.start + row.len {
                 self.cache.insert(place(p), said[p as usize]);
@@ -195,8 +214,11 @@ impl World {
 
     /// Folds new events, then compares the picture with the scheduler and checks both.
     fn absorb(&mut self) {
+        let state = self.sched.snapshot();
+        let all = state.running.iter().chain(&state.waiting);
+        let seniority = all.map(|s| (s.sequence, (s.rank, s.order))).collect();
         for event in std::mem::take(&mut self.events) {
-            self.note(&event);
+            self.note(&event, &seniority);
             let (seq, step, micros) = (self.seq, self.picture.last_step.step, self.now);
             self.seq += 1;
             let stamped = Stamped { seq, step, micros, event };
@@ -207,11 +229,11 @@ impl World {
         same(&self.picture, &self.sched);
     }
 
-    fn note(&mut self, event: &Event) {
+    fn note(&mut self, event: &Event, seniority: &BTreeMap<SequenceId, (u64, u64)>) {
         match *event {
             Event::SequencePreempted { victim, gainer, times, .. } => {
-                let order = |id| self.picture.sequences[&id].order;
-                assert!(order(victim) > order(gainer), "{gainer} preempted its elder {victim}");
+                let senior = seniority[&victim] > seniority[&gainer];
+                assert!(senior, "{gainer} preempted its senior {victim}");
                 self.preemptions.insert(victim, times);
                 self.slots.remove(&victim);
             }
@@ -236,6 +258,7 @@ fn same(picture: &Picture, sched: &Scheduler) {
     if picture.limits.is_none() {
         return;
     }
+    assert_eq!(picture.policies.as_ref(), Some(sched.policies()));
     assert_eq!(picture.limits, Some(state.limits));
     assert_eq!(picture.free_blocks(), state.free);
     assert_eq!(picture.sequences.len(), state.running.len() + state.waiting.len());

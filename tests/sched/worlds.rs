@@ -1,32 +1,33 @@
-//! Random worlds: anything may arrive, be cancelled or end at any moment; every step is checked
-//! by [`World`], every output compared, and every world runs twice to the same bytes.
+//! Random worlds: any policies, any pool; anything may arrive, be cancelled or end at any
+//! moment, policies may change in mid-run. Every step is checked by [`World`], every output
+//! compared, and every world runs twice to the same bytes.
 
 use super::world::{Dice, World, expected, prompt};
 use crate::support::Rows;
-use tilewright::base::{Limits, SequenceId};
+use tilewright::base::{
+    Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, RequestId, SequenceId, Victim,
+};
+use tilewright::sched::NewSequence;
 use tilewright::trace::FinishReason;
 
 pub fn rows(rows: &mut Rows) {
-    rows.add("sched::worlds_run_twice_to_equal_traces", || {
-        for seed in 0..150 {
-            let first = world(seed, 60);
-            assert_eq!(first.lines, world(seed, 60).lines, "seed {seed}");
-        }
-    });
-    rows.add("sched::worlds_finish_with_right_outputs", || {
-        for seed in 1000..1200 {
-            world(seed, 100);
-        }
-    });
+    for part in 0..4 {
+        rows.add(format!("sched::worlds_run_twice_to_equal_traces_{part}"), move || {
+            for seed in 0..250 {
+                let seed = part * 1000 + seed;
+                let first = world(seed, 60, None);
+                assert_eq!(first.lines, world(seed, 60, None).lines, "seed {seed}");
+            }
+        });
+    }
     rows.add("sched::ten_thousand_operations_leak_nothing", ten_thousand_operations);
 }
 
 fn random_limits(dice: &mut Dice) -> Limits {
-    let block_size = [1, 4, 16, 32][dice.below(4) as usize];
     Limits {
         sequences_max: dice.between(1, 12),
         step_tokens_max: [1, 3, 16, 64, 512][dice.below(5) as usize],
-        block_size,
+        block_size: [1, 4, 16, 32][dice.below(4) as usize],
         blocks: dice.between(4, 40),
         context_max: 256,
         queue_max: dice.between(1, 20),
@@ -34,15 +35,52 @@ fn random_limits(dice: &mut Dice) -> Limits {
     }
 }
 
+pub fn random_policies(dice: &mut Dice) -> Policies {
+    let size = dice.between(1, 8);
+    let batching = match dice.below(6) {
+        0 => Batching::Static { size },
+        1 => Batching::Dynamic { size, timeout_ms: dice.below(20) },
+        _ => Batching::Continuous,
+    };
+    let prefill =
+        [Prefill::Chunked, Prefill::PrefillFirst, Prefill::DecodeFirst][dice.below(3) as usize];
+    let admission = match dice.below(4) {
+        0 => Admission::Conservative,
+        1 => Admission::ExactPeak,
+        2 => Admission::Quantile { percent: dice.between(1, 100) },
+        _ => Admission::Optimistic,
+    };
+    let unit = [FairUnit::Requests, FairUnit::Tokens, FairUnit::Time][dice.below(3) as usize];
+    let order = match dice.below(4) {
+        0 => Order::Shortest,
+        1 => Order::Priority,
+        2 => Order::Fair { unit },
+        _ => Order::Fcfs,
+    };
+    Policies {
+        batching,
+        prefill,
+        admission,
+        victim: [Victim::Youngest, Victim::LeastLost, Victim::MostBlocks][dice.below(3) as usize],
+        order,
+        aging: dice.chance(70).then(|| u64::from(dice.below(5000))),
+        bypass_max: dice.below(5),
+    }
+}
+
 /// A world of `operations` random operations, run to its end.
-pub fn world(seed: u64, operations: u32) -> World {
+fn world(seed: u64, operations: u32, limits: Option<Limits>) -> World {
     let mut dice = Dice::new(seed);
-    let mut world = World::new(random_limits(&mut dice));
+    let policies =
+        if seed.is_multiple_of(5) { Policies::default() } else { random_policies(&mut dice) };
+    let limits = limits.unwrap_or_else(|| random_limits(&mut dice));
+    let mut world = World::with(limits, policies);
     world.depth = dice.between(1, 3) as usize;
     world.stop = dice.chance(50).then(|| dice.between(5, 40));
+    let changes = dice.chance(30);
     let mut asked = Vec::new();
     for id in 0..operations {
-        operate(&mut world, &mut dice, id, &mut asked);
+        operate(&mut world, &mut dice, id, changes, &mut asked);
     }
     world.finish(200_000);
     for (id, prompt_len, max_new) in asked {
@@ -54,29 +92,43 @@ pub fn world(seed: u64, operations: u32) -> World {
         }
     }
     let most = world.preemptions.values().max().copied().unwrap_or(0);
-    assert!(most <= 3, "seed {seed}: {most} preemptions of one sequence");
+    assert!(most <= 3 || changes, "seed {seed}: {most} preemptions of one sequence");
     world
 }
 
-fn operate(world: &mut World, dice: &mut Dice, id: u32, asked: &mut Vec<(u32, u32, u32)>) {
+fn operate(
+    world: &mut World,
+    dice: &mut Dice,
+    id: u32,
+    changes: bool,
+    asked: &mut Vec<(u32, u32, u32)>,
+) {
     match dice.below(10) {
         0..=3 => {
             let (prompt_len, max_new) = (dice.between(1, 80), dice.between(1, 60));
-            if world.submit(id, prompt_len, max_new).is_ok() {
+            let prompt = prompt(id, prompt_len);
+            let new = NewSequence {
+                tenant: dice.below(4),
+                class: dice.below(9) as u8,
+                predicted: dice.chance(30).then(|| dice.below(100)),
+                ..NewSequence::new(SequenceId(id), RequestId(id), prompt, max_new)
+            };
+            if world.submit_new(new).is_ok() {
                 asked.push((id, prompt_len, max_new));
             }
         }
         4 => {
             world.cancel(dice.below(id + 1));
         }
-        5 if dice.chance(20) => {
-            let now = *world.sched.limits();
-            let changed = Limits {
+        5 if changes => {
+            let limits = Limits {
                 sequences_max: dice.between(1, 12),
                 step_tokens_max: dice.between(1, 100),
-                ..now
+                ..*world.sched.limits()
             };
-            world.sched.set_limits(changed, &mut world.events).expect("may change");
+            world.sched.set_limits(limits, &mut world.events).expect("may change");
+            world.sched.set_policies(random_policies(dice), &mut world.events);
+            world.sched.set_step_budget(dice.chance(50).then(|| dice.below(50)));
             world.cancel(u32::MAX);
         }
         _ => {
@@ -86,7 +138,18 @@ fn operate(world: &mut World, dice: &mut Dice, id: u32, asked: &mut Vec<(u32, u3
 }
 
 fn ten_thousand_operations() {
-    let world = world(42, 10_000);
-    assert_eq!(world.sched.free_blocks(), world.sched.limits().blocks);
-    assert!(world.finished.len() > 500, "{} finished", world.finished.len());
+    let limits = Limits {
+        blocks: 24,
+        sequences_max: 8,
+        step_tokens_max: 64,
+        queue_max: 20,
+        ..Limits::default()
+    };
+    for seed in [40, 41, 42] {
+        let world = world(seed, 10_000, Some(limits));
+        assert_eq!(world.sched.free_blocks(), 24);
+        assert!(world.finished.len() > 300, "{} finished", world.finished.len());
+        // Seed 40 runs the default policies.
+        assert!(seed != 40 || world.picture.counters.preempted > 0);
+    }
 }

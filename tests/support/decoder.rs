@@ -1,7 +1,7 @@
 //! A model on a device, driven by hand: no scheduler, one sequence at a time or a chosen batch.
 
 use std::path::Path;
-use tilewright::model::{Batch, Model, Options};
+use tilewright::model::{Batch, Model, ModelError, Options};
 use tilewright::record::{Device, Recording};
 use tilewright::weights::Weights;
 
@@ -30,10 +30,7 @@ impl On {
         match self {
             On::Cpu => Box::new(tilewright::cpu::CpuDevice::default()),
             #[cfg(feature = "gpu")]
-            On::Gpu => {
-                let gpu = pollster::block_on(tilewright::gpu::Gpu::open(&super::gpu_options()));
-                Box::new(gpu.expect("the adapter that was there before"))
-            }
+            On::Gpu => Box::new(super::open_gpu()),
             #[cfg(not(feature = "gpu"))]
             On::Gpu => unreachable!("built without gpu"),
         }
@@ -65,18 +62,29 @@ impl Decoder {
     }
 
     pub fn of(weights: &Weights, on: On, context: u32) -> Self {
-        let mut device = on.device();
-        let options = Options {
+        Self::on(weights, on.device(), context).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The sizes a decoder of this context is loaded with.
+    pub fn options(context: u32) -> Options {
+        Options {
             block_size: 16,
             blocks: 4 * context.div_ceil(16) + 16,
             step_tokens_max: context.max(128),
             sequences_max: 128,
             context_max: context,
             memory_bytes: None,
-        };
-        let model = Model::load(weights, device.as_mut(), options, &mut |_, _| {});
-        let model = model.unwrap_or_else(|e| panic!("{e}"));
-        Self { model, device, recording: Recording::default(), batch: Batch::default() }
+        }
+    }
+
+    pub fn on(
+        weights: &Weights,
+        mut device: Box<dyn Device>,
+        context: u32,
+    ) -> Result<Self, ModelError> {
+        let options = Self::options(context);
+        let model = Model::load(weights, device.as_mut(), options, &mut |_, _| {})?;
+        Ok(Self { model, device, recording: Recording::default(), batch: Batch::default() })
     }
 
     /// Runs `self.batch` and returns the bytes that came back.

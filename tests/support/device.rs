@@ -13,6 +13,11 @@ pub fn options() -> Options {
     Options { checked, ..Options::default() }
 }
 
+/// A device of a row's own, to break or to limit.
+pub fn open_gpu() -> Gpu {
+    pollster::block_on(Gpu::open(&options())).expect("the adapter that was there before")
+}
+
 /// The shared device; rows lock it one after the other.
 #[derive(Clone, Copy)]
 pub struct SharedGpu(&'static Mutex<Gpu>);

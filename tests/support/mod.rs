@@ -8,11 +8,15 @@ mod decoder;
 mod device;
 #[cfg(all(feature = "cli", feature = "server"))]
 pub mod program;
+mod world;
+mod wrapped;
 
 pub use allocations::allocations;
 pub use decoder::{Decoder, On};
 #[cfg(feature = "gpu")]
-pub use device::{SharedGpu, gpu, options as gpu_options};
+pub use device::{SharedGpu, gpu, open_gpu, options as gpu_options};
+pub use world::World;
+pub use wrapped::Wrapped;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;

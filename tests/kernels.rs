@@ -1,5 +1,0 @@
-//! Rows of `kernels`.
-
-use crate::support::Rows;
-
-pub fn rows(_rows: &mut Rows) {}

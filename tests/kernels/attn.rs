@@ -1,0 +1,275 @@
+//! `attn_paged` and `attn_merge`: decode rows and chunks of many sequences in one launch, against
+//! f64, for every head size and several group sizes. Every cache slot that no sequence wrote
+//! holds NaN. However the rows are cut into work items, the bits stay.
+
+use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use crate::support::On;
+use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, Heads, partial_values};
+use tilewright::record::{DeviceKind, Facts, Recording};
+
+/// Allowed error of an output whose values lie in [-1, 1].
+const ATTN_TOLERANCE: f64 = 5e-6;
+
+const SEED: u64 = 0x6174_746e;
+const UNTOUCHED: f32 = 7.5;
+/// (position of the first token, tokens): decode rows, then chunks.
+const ROWS: [(u32, u32); 14] = [
+    (0, 1),
+    (62, 1),
+    (63, 1),
+    (64, 1),
+    (254, 1),
+    (255, 1),
+    (256, 1),
+    (599, 1),
+    (0, 2),
+    (62, 3),
+    (0, 7),
+    (250, 8),
+    (60, 9),
+    (240, 33),
+];
+/// (query heads, kv heads): groups of 1, 3, 4, 8 and of more heads than an item carries.
+const HEADS: [(u32, u32); 5] = [(2, 2), (6, 2), (4, 1), (8, 1), (16, 1)];
+
+/// Keys and values of one sequence, `[position][kv_head][head_dim]`.
+struct Sequence {
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+struct World {
+    heads: Heads,
+    scale: f32,
+    sequences: Vec<Sequence>,
+    q: Vec<f32>,
+    wanted: Vec<Wanted>,
+}
+
+/// How the tokens are cut into rows of the work list, and whether splits get items of their own.
+#[derive(Clone, Copy)]
+struct Cut {
+    len: u32,
+    partials_max: u32,
+    block_size: u32,
+}
+
+const WHOLE: Cut = Cut { len: u32::MAX, partials_max: 0, block_size: 16 };
+const CUTS: [(&str, Cut); 5] = [
+    ("whole chunks, splits in one item", WHOLE),
+    ("single tokens, splits apart", Cut { len: 1, partials_max: 1 << 20, ..WHOLE }),
+    (
+        "whole chunks, splits apart, blocks of 32",
+        Cut { partials_max: 1 << 20, block_size: 32, ..WHOLE },
+    ),
+    ("chunks of 5, splits in one item, blocks of 32", Cut { len: 5, block_size: 32, ..WHOLE }),
+    ("few partial slots", Cut { partials_max: 40, ..WHOLE }),
+];
+
+impl World {
+    fn new(head_dim: u32, (heads, kv_heads): (u32, u32), draws: &mut Draws) -> Self {
+        let tokens: u32 = ROWS.iter().map(|r| r.1).sum();
+        let mut sequences = Vec::new();
+        for (start, len) in ROWS {
+            let count = ((start + len) * kv_heads * head_dim) as usize;
+            sequences.push(Sequence { k: draws.values(count), v: draws.values(count) });
+        }
+        let mut q = draws.values((tokens * (heads * head_dim + 4)) as usize);
+        for q in q.chunks_mut((heads * head_dim + 4) as usize) {
+            q[(heads * head_dim) as usize..].fill(f32::NAN);
+        }
+        let heads = Heads { heads, kv_heads, head_dim };
+        // Scores of some units each way: neither flat nor one key only.
+        let scale = 6.0 / (head_dim as f32).sqrt();
+        let mut world = Self { heads, scale, sequences, q, wanted: Vec::new() };
+        world.wanted = world.reference();
+        world
+    }
+
+    fn stride(&self) -> usize {
+        (self.heads.heads * self.heads.head_dim + 4) as usize
+    }
+
+    fn reference(&self) -> Vec<Wanted> {
+        let dim = self.heads.head_dim as usize;
+        let group = self.heads.heads / self.heads.kv_heads;
+        let untouched = Wanted { value: f64::from(UNTOUCHED), within: 0.0 };
+        let mut out = Vec::new();
+        for ((start, len), sequence) in ROWS.into_iter().zip(&self.sequences) {
+            for position in start..start + len {
+                let q = &self.q[out.len()..];
+                for head in 0..self.heads.heads {
+                    let q = &q[head as usize * dim..][..dim];
+                    let values = self.attend(q, sequence, head / group, position);
+                    let wanted = |value: f64| Wanted { value, within: ATTN_TOLERANCE };
+                    out.extend(values.into_iter().map(wanted));
+                }
+                out.extend([untouched; 4]);
+            }
+        }
+        out
+    }
+
+    fn attend(&self, q: &[f32], sequence: &Sequence, kv: u32, position: u32) -> Vec<f64> {
+        let dim = self.heads.head_dim as usize;
+        let row = |of: &[f32], key: u32| -> Vec<f64> {
+            let at = (key * self.heads.kv_heads + kv) as usize * dim;
+            of[at..at + dim].iter().map(|v| f64::from(*v)).collect()
+        };
+        let score = |key| {
+            let dot: f64 =
+                q.iter().zip(row(&sequence.k, key)).map(|(q, k)| f64::from(*q) * k).sum();
+            dot * f64::from(self.scale)
+        };
+        let scores: Vec<f64> = (0..=position).map(score).collect();
+        let high = scores.iter().copied().fold(f64::MIN, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - high).exp()).sum();
+        let mut out = vec![0.0; dim];
+        for (key, score) in (0..).zip(scores) {
+            let weight = (score - high).exp() / sum;
+            out.iter_mut().zip(row(&sequence.v, key)).for_each(|(o, v)| *o += weight * v);
+        }
+        out
+    }
+
+    /// The cache with blocks in random order, and each sequence's table with a block of NaN behind.
+    fn cache(&self, block_size: u32) -> ([Vec<f32>; 2], Vec<Vec<u32>>) {
+        let Heads { kv_heads, head_dim, .. } = self.heads;
+        let count = |(start, len): (u32, u32)| (start + len).div_ceil(block_size);
+        let blocks: u32 = ROWS.into_iter().map(count).sum::<u32>() + 3;
+        let mut free = Draws::new(SEED ^ u64::from(block_size)).order(blocks);
+        let poison = free.pop().expect("a block");
+        let size = (blocks * kv_heads * block_size * head_dim) as usize;
+        let mut caches = [vec![f32::NAN; size], vec![f32::NAN; size]];
+        let mut tables = Vec::new();
+        for ((start, len), sequence) in ROWS.into_iter().zip(&self.sequences) {
+            let mut table = free.split_off(free.len() - count((start, len)) as usize);
+            for key in 0..start + len {
+                for kv in 0..kv_heads {
+                    let block = table[(key / block_size) as usize];
+                    let row = (block * kv_heads + kv) * block_size + key % block_size;
+                    let (to, from) = (row * head_dim, (key * kv_heads + kv) * head_dim);
+                    for (cache, of) in caches.iter_mut().zip([&sequence.k, &sequence.v]) {
+                        cache[to as usize..(to + head_dim) as usize]
+                            .copy_from_slice(&of[from as usize..(from + head_dim) as usize]);
+                    }
+                }
+            }
+            table.push(poison);
+            tables.push(table);
+        }
+        (caches, tables)
+    }
+
+    /// Runs the batch; `change` may spoil the work list.
+    fn run(
+        &self,
+        cut: Cut,
+        facts: &Facts,
+        change: impl Fn(&mut AttnWork),
+        lab: &mut Lab,
+    ) -> Vec<f32> {
+        let ([k, v], tables) = self.cache(cut.block_size);
+        let (mut meta, mut rows, mut first) = (vec![u32::MAX; 7], Vec::new(), 0);
+        for ((start, len), table) in ROWS.into_iter().zip(&tables) {
+            let table_at = meta.len() as u32;
+            meta.extend(table);
+            for at in (0..len).step_by(cut.len.min(len) as usize) {
+                let len = cut.len.min(len - at);
+                rows.push(AttnRow { first: first + at, len, start: start + at, table_at });
+            }
+            first += len;
+        }
+        let mut work = AttnWork::default();
+        work.fill(&rows, self.heads, cut.partials_max);
+        change(&mut work);
+        let items_at = meta.len() as u32;
+        meta.extend(work.items.iter().flatten());
+        let merges_at = meta.len() as u32;
+        meta.extend(work.merges.iter().flatten());
+        let mut out = vec![f32::NAN; self.q.len()];
+        let heads = self.heads.heads * self.heads.head_dim;
+        out.chunks_mut(self.stride()).for_each(|row| row[heads as usize..].fill(UNTOUCHED));
+        let partials = work.partials.max(1) * partial_values(self.heads.head_dim);
+        let attn = Attn {
+            work: &work,
+            items_at,
+            merges_at,
+            heads: self.heads,
+            block_size: cut.block_size,
+            scale: self.scale,
+            q: lab.floats(&self.q),
+            q_stride: self.stride() as u32,
+            k_cache: lab.floats(&k),
+            v_cache: lab.floats(&v),
+            meta: lab.words(&meta),
+            partial: lab.floats(&vec![f32::NAN; partials as usize]),
+            out: lab.floats(&out),
+        };
+        let mut recording = Recording::default();
+        attn.record(facts, &mut recording);
+        let out = lab.run(recording, &[attn.out]).remove(0);
+        lab.clear();
+        out
+    }
+}
+
+/// Facts under which `record` takes each variant of attn_paged that the device can run.
+fn widths(lab: &Lab) -> Vec<(&'static str, Facts)> {
+    let facts = |kind| Facts { kind, lanes: 8, ..lab.facts.clone() };
+    let mut out = vec![("plain", facts(DeviceKind::Discrete))];
+    // The twin is the same for both.
+    if lab.on == On::Gpu && lab.facts.lanes >= 8 {
+        out.push(("sub", facts(DeviceKind::Software)));
+    }
+    out
+}
+
+pub fn check(on: On, head_dim: u32) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for heads in HEADS {
+        let world = World::new(head_dim, heads, &mut draws);
+        for (width, facts) in widths(&lab) {
+            let mut first: Option<Vec<f32>> = None;
+            for (name, cut) in CUTS {
+                let what = format!("{width}, heads {heads:?}, {name}, seed {SEED:#x}");
+                let out = world.run(cut, &facts, |_| {}, &mut lab);
+                compare(&out, &world.wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let first = first.get_or_insert_with(|| out.clone());
+                same_bits(first, &out).unwrap_or_else(|e| panic!("{what} changes bits: {e}"));
+            }
+        }
+    }
+}
+
+/// Work lists and scales with a planted fault do not pass for right.
+pub fn faults_are_seen() {
+    let mut lab = Lab::open(On::Cpu);
+    let mut draws = Draws::new(SEED);
+    let mut world = World::new(16, (6, 2), &mut draws);
+    let facts = lab.facts.clone();
+    let good = world.run(WHOLE, &facts, |_| {}, &mut lab);
+    assert_eq!(compare(&good, &world.wanted), Ok(()));
+    type Spoiler = fn(&mut AttnWork);
+    let spoilers: [(&str, Spoiler); 5] = [
+        ("a key too few", |work| work.items[7][2] -= 1),
+        ("the first split is left out", |work| work.items[7][4] = 1),
+        ("the last split is left out", |work| work.items[7][5] -= 1),
+        ("another sequence's table", |work| work.items[3][3] = work.items[2][3]),
+        ("an item is missing", |work| work.items.truncate(20)),
+    ];
+    for (name, spoil) in spoilers {
+        let bad = world.run(WHOLE, &facts, spoil, &mut lab);
+        assert!(compare(&bad, &world.wanted).is_err(), "{name}");
+    }
+    let (_, apart) = CUTS[1];
+    let bad = world.run(apart, &facts, |work| work.merges[0][2] -= 1, &mut lab);
+    assert!(compare(&bad, &world.wanted).is_err(), "a split is not merged");
+    // One key more is a slot that nobody wrote: NaN must come through.
+    let bad = world.run(WHOLE, &facts, |work| work.items[0][2] += 1, &mut lab);
+    assert!(bad[..16].iter().all(|v| v.is_nan()), "a foreign slot was read unnoticed");
+    world.scale *= 1.001;
+    let bad = world.run(WHOLE, &facts, |work| work.merges.clear(), &mut lab);
+    assert!(compare(&bad, &world.wanted).is_err(), "another scale");
+}

@@ -1,0 +1,269 @@
+//! `norm_rms`, `rope_kv` and `act_glu` against f64.
+
+use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use crate::support::On;
+use tilewright::kernels::attn::HEAD_DIMS;
+use tilewright::kernels::block::{NormParams, RopeKv, RopeKvParams, act_glu as record_glu};
+use tilewright::kernels::variants;
+use tilewright::record::{Binding, Recording};
+
+/// Allowed relative error of a normed value: its sum, a root, two products.
+const NORM_TOLERANCE: f64 = 2e-6;
+/// Allowed error of a rotated pair of values below 1.
+const ROPE_TOLERANCE: f64 = 2e-7;
+/// Allowed relative error of silu: WGSL allows exp a few units in the last place per unit of |x|.
+const GLU_TOLERANCE: f64 = 1e-5;
+
+const SEED: u64 = 0x626c_6f63;
+const TOKENS: [u32; 7] = [1, 2, 3, 7, 8, 9, 33];
+const UNTOUCHED: f32 = 7.5;
+
+fn exact(value: f32) -> Wanted {
+    Wanted { value: f64::from(value), within: 0.0 }
+}
+
+struct Norm {
+    params: NormParams,
+    /// Row of x that each row of y takes.
+    sources: Vec<u32>,
+    x: Vec<f32>,
+    w: Vec<f32>,
+}
+
+impl Norm {
+    fn new(dim: u32, rows: u32, gather: bool, draws: &mut Draws) -> Self {
+        let (x_stride, y_stride) = (dim + 8, dim + 4);
+        let mut x = draws.values((x_stride * 33) as usize);
+        // Rows of very different size.
+        for (row, x) in x.chunks_mut(x_stride as usize).enumerate() {
+            x.iter_mut().for_each(|x| *x *= 10f32.powi(row as i32 % 7 - 3));
+            x[dim as usize..].fill(f32::NAN);
+        }
+        let sources = match gather {
+            true => (0..rows).map(|_| draws.below(33)).collect(),
+            false => (0..rows).collect(),
+        };
+        let w = draws.values(dim as usize);
+        let (eps, offset) = (1e-5, if gather { 1.0 } else { 0.0 });
+        let (gather, rows_at, grid_x) = (u32::from(gather), 3, rows);
+        let params =
+            NormParams { rows, dim, x_stride, y_stride, gather, rows_at, eps, offset, grid_x };
+        Self { params, sources, x, w }
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let (p, dim) = (self.params, self.params.dim as usize);
+        let mut out = Vec::new();
+        for source in &self.sources {
+            let x = &self.x[(source * p.x_stride) as usize..][..dim];
+            let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / dim as f64;
+            let scale = 1.0 / (mean + f64::from(p.eps)).sqrt();
+            out.extend(x.iter().zip(&self.w).map(|(x, w)| {
+                let value = f64::from(*x) * scale * (f64::from(*w) + f64::from(p.offset));
+                Wanted { value, within: f64::from(*x).abs() * scale * NORM_TOLERANCE }
+            }));
+            out.resize(out.len() + 4, exact(UNTOUCHED));
+        }
+        out
+    }
+
+    fn run(&self, variant: &str, rows: std::ops::Range<usize>, lab: &mut Lab) -> Vec<f32> {
+        let count = rows.len();
+        let mut params = self.params;
+        (params.rows, params.grid_x) = (count as u32, (count as u32).div_ceil(2));
+        let (x, w) = (lab.floats(&self.x), lab.floats(&self.w));
+        let skipped = if params.gather == 1 { 0 } else { rows.start };
+        let from = skipped * params.x_stride as usize;
+        let x = if from == 0 { x } else { lab.floats(&self.x[from..]) };
+        let meta = lab.words(&[&[u32::MAX; 3][..], &self.sources[rows]].concat());
+        let y = lab.floats(&vec![UNTOUCHED; count * params.y_stride as usize]);
+        let mut recording = Recording::default();
+        let id = variants::variant(variant).expect("a row of the table");
+        let grid = [params.grid_x, 2, 1];
+        recording.dispatch(id, &params, vec![x, w, meta, y], grid);
+        lab.run(recording, &[y]).remove(0)
+    }
+}
+
+pub fn norm_rms(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for dim in [4, 36, 132, 576, 1028] {
+        for (index, rows) in TOKENS.into_iter().enumerate() {
+            let norm = Norm::new(dim, rows, index % 2 == 1, &mut draws);
+            for variant in lab.variants("norm_rms") {
+                let what = format!("{} of {rows} x {dim}, seed {SEED:#x}", variant.name);
+                let y = norm.run(&variant.name, 0..rows as usize, &mut lab);
+                compare(&y, &norm.wanted()).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let last = rows as usize - 1;
+                let alone = norm.run(&variant.name, last..rows as usize, &mut lab);
+                let stride = norm.params.y_stride as usize;
+                same_bits(&alone, &y[last * stride..])
+                    .unwrap_or_else(|e| panic!("{what}, last row alone: {e}"));
+                let (mut bad, wanted) = (y, norm.wanted());
+                bad[last * stride] += 3.0 * wanted[last * stride].within as f32;
+                assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+            }
+            lab.clear();
+        }
+    }
+}
+
+pub fn act_glu(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for count in [1, 7, 63, 64, 65, 1000] {
+        let up = draws.values(count);
+        let mut gate: Vec<f32> = draws.values(count).iter().map(|g| g * 20.0).collect();
+        // Far ends: exp overflows, the result must not.
+        gate.iter_mut().zip([-100.0, 100.0, 0.0, -0.0, -1000.0]).for_each(|(g, far)| *g = far);
+        let wanted: Vec<_> = gate
+            .iter()
+            .zip(&up)
+            .map(|(g, up)| {
+                let (g, up) = (f64::from(*g), f64::from(*up));
+                let value = g / (1.0 + (-g).exp()) * up;
+                Wanted { value, within: value.abs() * GLU_TOLERANCE + 1e-30 }
+            })
+            .chain([exact(UNTOUCHED); 9])
+            .collect();
+        gate.extend([UNTOUCHED; 9]);
+        let (gate, up) = (lab.floats(&gate), lab.floats(&up));
+        let gate = Binding { bytes: (count as u64 + 9) * 4, ..gate };
+        let mut recording = Recording::default();
+        record_glu(count as u32, gate, up, &lab.facts, &mut recording);
+        let got = lab.run(recording, &[gate]).remove(0);
+        let what = format!("{count} values, seed {SEED:#x}");
+        compare(&got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let mut bad = got;
+        bad[count] = 0.0;
+        assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+    }
+}
+
+/// q, k, v, their cos and sin, and where they go.
+struct Rope {
+    params: RopeKvParams,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    table: Vec<f32>,
+    positions: Vec<u32>,
+    slots: Vec<u32>,
+    cache_rows: usize,
+}
+
+const POSITIONS: u32 = 50;
+
+impl Rope {
+    fn new(tokens: u32, head_dim: u32, rotary: u32, block_size: u32, draws: &mut Draws) -> Self {
+        let (heads, kv_heads) = (3, 2);
+        let (q_stride, kv_stride) = (heads * head_dim + 4, kv_heads * head_dim + 8);
+        let values = |n: u32, draws: &mut Draws| draws.values((tokens * n) as usize);
+        let slots = 4 * block_size;
+        let angles = draws.values((POSITIONS * rotary / 2) as usize);
+        let params = RopeKvParams {
+            tokens,
+            heads,
+            kv_heads,
+            head_dim,
+            rotary,
+            q_stride,
+            kv_stride,
+            block_size,
+            positions_at: 2,
+            slots_at: 2 + tokens,
+            grid_x: 0,
+        };
+        Self {
+            params,
+            q: values(q_stride, draws),
+            k: values(kv_stride, draws),
+            v: values(kv_stride, draws),
+            table: angles.iter().flat_map(|a| [(a * 9.0).cos(), (a * 9.0).sin()]).collect(),
+            positions: (0..tokens).map(|_| draws.below(POSITIONS)).collect(),
+            slots: draws.order(slots)[..tokens as usize].to_vec(),
+            cache_rows: (slots * kv_heads) as usize,
+        }
+    }
+
+    /// q and both caches afterwards. Cache rows that no token owns stay as they were.
+    fn wanted(&self) -> [Vec<Wanted>; 3] {
+        let p = self.params;
+        let (dim, half) = (p.head_dim as usize, p.rotary as usize / 2);
+        let rotated = |head: &[f32], token: usize| -> Vec<Wanted> {
+            let mut out: Vec<_> = head.iter().map(|v| exact(*v)).collect();
+            for i in 0..half {
+                let at = (self.positions[token] as usize * half + i) * 2;
+                let [cos, sin] = [0, 1].map(|n| f64::from(self.table[at + n]));
+                let (a, b) = (f64::from(head[i]), f64::from(head[i + half]));
+                out[i] = Wanted { value: a * cos - b * sin, within: ROPE_TOLERANCE };
+                out[i + half] = Wanted { value: b * cos + a * sin, within: ROPE_TOLERANCE };
+            }
+            out
+        };
+        let mut q: Vec<_> = self.q.iter().map(|v| exact(*v)).collect();
+        let untouched = vec![exact(UNTOUCHED); self.cache_rows * dim];
+        let (mut k, mut v) = (untouched.clone(), untouched);
+        for t in 0..p.tokens as usize {
+            for head in 0..p.heads as usize {
+                let at = t * p.q_stride as usize + head * dim;
+                q[at..at + dim].copy_from_slice(&rotated(&self.q[at..at + dim], t));
+            }
+            for kv in 0..p.kv_heads as usize {
+                let from = t * p.kv_stride as usize + kv * dim;
+                let (block, offset) = (self.slots[t] / p.block_size, self.slots[t] % p.block_size);
+                let row = (block * p.kv_heads + kv as u32) * p.block_size + offset;
+                let to = row as usize * dim;
+                k[to..to + dim].copy_from_slice(&rotated(&self.k[from..from + dim], t));
+                for (v, value) in v[to..to + dim].iter_mut().zip(&self.v[from..]) {
+                    *v = exact(*value);
+                }
+            }
+        }
+        [q, k, v]
+    }
+
+    fn run(&self, lab: &mut Lab) -> Vec<Vec<f32>> {
+        let cache = vec![UNTOUCHED; self.cache_rows * self.params.head_dim as usize];
+        let meta = [&[u32::MAX; 2][..], &self.positions, &self.slots].concat();
+        let rope = RopeKv {
+            params: self.params,
+            q: lab.floats(&self.q),
+            k: lab.floats(&self.k),
+            v: lab.floats(&self.v),
+            table: lab.floats(&self.table),
+            meta: lab.words(&meta),
+            k_cache: lab.floats(&cache),
+            v_cache: lab.floats(&cache),
+        };
+        let mut recording = Recording::default();
+        rope.record(&lab.facts, &mut recording);
+        lab.run(recording, &[rope.q, rope.k_cache, rope.v_cache])
+    }
+}
+
+pub fn rope_kv(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    let mut shapes: Vec<(u32, u32)> = HEAD_DIMS.into_iter().map(|dim| (dim, dim)).collect();
+    shapes.extend([(64, 32), (80, 20), (96, 2), (12, 8), (16, 0)]);
+    for (index, (head_dim, rotary)) in shapes.into_iter().enumerate() {
+        for (turn, tokens) in TOKENS.into_iter().enumerate() {
+            let block_size = [16, 32][(index + turn) % 2];
+            let rope = Rope::new(tokens, head_dim, rotary, block_size, &mut draws);
+            let got = rope.run(&mut lab);
+            for ((got, wanted), name) in got.iter().zip(rope.wanted()).zip(["q", "k", "v"]) {
+                let what = format!(
+                    "{name} of {tokens} tokens, head {head_dim}, rotary {rotary}, \
+                     blocks of {block_size}, seed {SEED:#x}"
+                );
+                compare(got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let mut bad = got.clone();
+                bad[head_dim as usize - 1] += 1e-6;
+                assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+            }
+            lab.clear();
+        }
+    }
+}

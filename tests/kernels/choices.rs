@@ -1,0 +1,230 @@
+//! Which variant serves what: every choice names a row of the table that its device can run, and
+//! every shader has its place on the host and its twin.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tilewright::base::Format;
+use tilewright::cpu::CpuDevice;
+use tilewright::kernels::assemble::{Target, assemble};
+use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
+use tilewright::kernels::block::{NormRms, RopeKv, RopeKvParams, act_glu};
+use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul};
+use tilewright::kernels::sample::Sample;
+use tilewright::kernels::sources::SOURCES;
+use tilewright::kernels::variants::{self, Variant};
+use tilewright::kernels::{KERNELS, kernel};
+use tilewright::record::{Binding, BufferId, Command, Device, DeviceKind, Facts, Recording};
+
+fn facts(kind: DeviceKind, lanes: u32) -> Facts {
+    let bytes = 128 << 20;
+    Facts {
+        name: format!("{kind:?} with {lanes} lanes"),
+        backend: "vulkan".into(),
+        driver: String::new(),
+        kind,
+        lanes,
+        binding_bytes_max: bytes,
+        buffer_bytes_max: bytes,
+        workgroups_max: 65535,
+        // What every WebGPU device gives.
+        invocations_max: 256,
+        shared_bytes_max: 16384,
+        bindings_max: 8,
+        f16: false,
+        int64: lanes >= 8,
+        matrix_units: false,
+        timestamps: false,
+        memory_bytes: None,
+    }
+}
+
+fn every_facts() -> Vec<Facts> {
+    let mut out = vec![facts(DeviceKind::Cpu, 1)];
+    out.extend([1, 4, 8, 16].map(|lanes| facts(DeviceKind::Software, lanes)));
+    for kind in [DeviceKind::Discrete, DeviceKind::Integrated, DeviceKind::Other] {
+        out.extend([1, 8, 16, 32, 64].map(|lanes| facts(kind, lanes)));
+    }
+    out
+}
+
+/// A binding; no two are of the same buffer.
+fn bindings<const N: usize>() -> [Binding; N] {
+    std::array::from_fn(|at| Binding { buffer: BufferId(at as u32), offset: 0, bytes: 1 << 20 })
+}
+
+/// What is wrong with launching `variant` on a device with `facts`.
+fn unfit(variant: &Variant, facts: &Facts) -> Option<String> {
+    let width = match variant.shader.as_str() {
+        "mul_vec" => variant.constant("LANES") * variant.constant("SEGMENTS"),
+        _ => variant.constant("WG"),
+    };
+    if width == 0 || width > facts.invocations_max {
+        return Some(format!("{width} threads"));
+    }
+    let missing = variant.needs.iter().find(|n| !n.met(facts));
+    missing.map(|need| format!("it needs {}", need.name()))
+}
+
+/// The launches of `recording` by shader, after a check of each.
+fn check(recording: &Recording, facts: &Facts, seen: &mut BTreeSet<String>) {
+    assert!(!recording.commands.is_empty(), "nothing is launched on {}", facts.name);
+    for command in &recording.commands {
+        let Command::Dispatch(dispatch) = command else { continue };
+        let variant = variants::get(dispatch.variant).expect("a row of the table");
+        if let Some(fault) = unfit(variant, facts) {
+            panic!("{} is chosen for {}: {fault}", variant.name, facts.name);
+        }
+        let bound = kernel(&variant.shader).expect("a kernel").bindings;
+        assert_eq!(dispatch.bindings.len(), bound, "{}", variant.name);
+        assert!(bound <= facts.bindings_max as usize, "{} binds {bound}", variant.name);
+        let most = facts.workgroups_max;
+        assert!(dispatch.grid.iter().all(|n| (1..=most).contains(n)), "{}", variant.name);
+        seen.insert(variant.name.clone());
+    }
+}
+
+fn matrix(format: Format, rows: u32, cols: u32) -> Matrix {
+    let [quants, scales] = bindings();
+    let parts = vec![MatrixPart { first: 0, rows, quants, scales }];
+    Matrix { format, rows, cols, parts }
+}
+
+fn products(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
+    let [meta, x, y] = bindings();
+    for rows in [1, 7, 64, 576, 1536, 4096, 8192, 151_936] {
+        for cols in [32, 64, 576, 1024, 2048, 4096, 16384] {
+            let w = &matrix(format, rows, cols);
+            let (x_stride, y_stride) = (cols, rows);
+            let mut cuts = BTreeSet::new();
+            for tokens in (1..=9).chain([33, 512, 2048]) {
+                let mut recording = Recording::default();
+                let (bias, accumulate) = (None, false);
+                Mul { w, tokens, x, x_stride, y, y_stride, bias, accumulate }
+                    .record(facts, &mut recording);
+                check(&recording, facts, seen);
+                let Command::Dispatch(d) = &recording.commands[0] else { unreachable!() };
+                assert_eq!((d.variant, d.grid[1]), {
+                    let (variant, _, tile) = mul::variant(w, tokens, facts);
+                    (variant, tokens.div_ceil(tile))
+                });
+                cuts.insert(recording.params[d.params.start + 2]);
+            }
+            assert_eq!(cuts.len(), 1, "the cut of {rows} x {cols} depends on the token count");
+            let mut recording = Recording::default();
+            Embed { w, tokens: 33, meta, tokens_at: 0, x, x_stride, scale: 1.0 }
+                .record(facts, &mut recording);
+            check(&recording, facts, seen);
+        }
+    }
+}
+
+fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
+    let mut recording = Recording::default();
+    let [a, b, c, d, e, f, g] = bindings();
+    for head_dim in HEAD_DIMS {
+        for (heads, kv_heads) in [(1, 1), (4, 1), (32, 8), (16, 1)] {
+            let heads = Heads { heads, kv_heads, head_dim };
+            let mut work = AttnWork::default();
+            let row = AttnRow { first: 0, len: 1, start: 600, table_at: 0 };
+            work.fill(&[row], heads, 1 << 16);
+            assert_eq!((work.items.len(), work.merges.len()), (3, 1));
+            Attn {
+                work: &work,
+                items_at: 0,
+                merges_at: 0,
+                heads,
+                block_size: 16,
+                scale: 1.0,
+                q: a,
+                q_stride: 64,
+                k_cache: b,
+                v_cache: c,
+                meta: d,
+                partial: e,
+                out: f,
+            }
+            .record(facts, &mut recording);
+        }
+        let params =
+            RopeKvParams { tokens: 33, heads: 4, head_dim, ..bytemuck::Zeroable::zeroed() };
+        RopeKv { params, q: a, k: b, v: c, table: d, meta: e, k_cache: f, v_cache: g }
+            .record(facts, &mut recording);
+    }
+    for rows in [1, 33, 100_000] {
+        let (rows_at, eps, offset) = (None, 0.0, 0.0);
+        let (x_stride, y_stride, dim) = (64, 64, 64);
+        NormRms { rows, dim, x: a, x_stride, w: b, meta: c, rows_at, y: d, y_stride, eps, offset }
+            .record(facts, &mut recording);
+        act_glu(rows * 1024, a, b, facts, &mut recording);
+        Sample {
+            row_base: 0,
+            count: rows,
+            edit_range: 0..rows,
+            vocab: 64,
+            stride: 64,
+            rows: a,
+            edits: b,
+            logits: c,
+            weights: d,
+            out: e,
+        }
+        .record(facts, &mut recording);
+    }
+    check(&recording, facts, seen);
+}
+
+pub fn every_choice_has_a_variant() {
+    let mut seen = BTreeSet::new();
+    for facts in every_facts() {
+        for format in Format::ALL {
+            products(format, &facts, &mut seen);
+        }
+        others(&facts, &mut seen);
+    }
+    let all = variants::table().iter().map(|(_, v)| v.name.clone());
+    let idle: Vec<_> = all.filter(|name| !seen.contains(name)).collect();
+    assert!(idle.is_empty(), "no device is ever given {idle:?}");
+}
+
+/// Parameter words of `variant`, as its text declares them.
+fn param_words(variant: &Variant) -> usize {
+    let text = assemble(variant, Target::Naga).unwrap_or_else(|e| panic!("{e}"));
+    let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{e}"));
+    let uniform = |v: &naga::GlobalVariable| v.space == naga::AddressSpace::Uniform;
+    let (_, params) = module.global_variables.iter().find(|(_, v)| uniform(v)).expect("params");
+    match &module.types[params.ty].inner {
+        naga::TypeInner::Struct { members, .. } => members.len(),
+        other => panic!("{}: the parameters are {other:?}", variant.name),
+    }
+}
+
+/// Every stem in shaders/ is a kernel with variants, and its twin runs (an empty launch).
+pub fn every_stem_has_a_twin() {
+    let stems: BTreeSet<_> =
+        SOURCES.iter().map(|s| s.0).filter(|path| !path.contains('/')).collect();
+    let kernels: BTreeSet<_> = KERNELS.iter().map(|k| k.stem).collect();
+    assert_eq!(stems, kernels, "shaders/ against KERNELS");
+    let first: BTreeMap<_, _> =
+        variants::table().iter().map(|(id, v)| (v.shader.as_str(), id)).collect();
+    let mut device = CpuDevice::default();
+    for kernel in KERNELS {
+        let id = *first.get(kernel.stem).unwrap_or_else(|| panic!("no {} variant", kernel.stem));
+        let words = vec![0u32; param_words(variants::get(id).expect("a row of the table"))];
+        let mut recording = Recording { params: words.clone(), ..Recording::default() };
+        let bindings = (0..kernel.bindings).map(|_| {
+            let buffer = device.create_buffer("operand", 4096).expect("a buffer");
+            Binding { buffer, offset: 0, bytes: 4096 }
+        });
+        let bindings: Vec<_> = bindings.collect();
+        let dispatch = tilewright::record::Dispatch {
+            variant: id,
+            bindings: bindings.clone(),
+            params: 0..words.len(),
+            grid: [1; 3],
+        };
+        recording.commands.push(Command::Dispatch(dispatch.clone()));
+        device.run(&recording).unwrap_or_else(|e| panic!("{}: {e}", kernel.stem));
+        let short = tilewright::record::Dispatch { bindings: bindings[1..].to_vec(), ..dispatch };
+        recording.commands = vec![Command::Dispatch(short)];
+        assert!(device.run(&recording).is_err(), "{} takes too few bindings", kernel.stem);
+    }
+}

@@ -1,0 +1,76 @@
+//! `embed`: rows of a matrix in two parts, every format.
+
+use super::lab::{Draws, Lab, Wanted, compare};
+use super::weight::Weight;
+use crate::support::On;
+use tilewright::base::Format;
+use tilewright::kernels::mul::{Embed, Matrix};
+use tilewright::record::Recording;
+
+/// Allowed error of a decoded, scaled weight: two roundings, relative.
+const EMBED_TOLERANCE: f64 = 2e-7;
+
+const SEED: u64 = 0x656d_6264;
+const ROWS: usize = 37;
+const FIRST_PART: usize = 20;
+const UNTOUCHED: f32 = 7.5;
+const SCALE: f32 = 1.75;
+
+pub fn check(on: On, format: Format) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    let cols = if format.block_len() == 1 { [33, 330] } else { [32, 352] };
+    for cols in cols {
+        let weight = Weight::random(format, ROWS, cols, &mut draws);
+        let parts = vec![
+            weight.part(0, FIRST_PART, &mut lab),
+            weight.part(FIRST_PART, ROWS - FIRST_PART, &mut lab),
+        ];
+        let w = Matrix { format, rows: ROWS as u32, cols: cols as u32, parts };
+        for tokens in [1, 2, 3, 7, 8, 9, 33] {
+            let got = embed(&w, tokens, &mut lab, &mut draws);
+            let (x, ids) = got;
+            let wanted = wanted(&weight, &ids);
+            let what = format!("{tokens} tokens of {cols} {format}, seed {SEED:#x}");
+            compare(&x, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let mut bad = x.clone();
+            bad[cols / 2] += 1e-4;
+            assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+        }
+    }
+}
+
+fn stride(cols: usize) -> usize {
+    cols.next_multiple_of(32) + 4
+}
+
+fn embed(w: &Matrix, tokens: u32, lab: &mut Lab, draws: &mut Draws) -> (Vec<f32>, Vec<u32>) {
+    let mut ids: Vec<u32> = (0..tokens).map(|_| draws.below(ROWS as u32)).collect();
+    for (id, edge) in ids.iter_mut().zip([ROWS - 1, FIRST_PART, FIRST_PART - 1, 0]) {
+        *id = edge as u32;
+    }
+    let x_stride = stride(w.cols as usize);
+    let x = lab.floats(&vec![UNTOUCHED; tokens as usize * x_stride]);
+    let tokens_at = 5;
+    let meta = lab.words(&[&[u32::MAX; 5][..], &ids].concat());
+    let mut recording = Recording::default();
+    Embed { w, tokens, meta, tokens_at, x, x_stride: x_stride as u32, scale: SCALE }
+        .record(&lab.facts.clone(), &mut recording);
+    (lab.run(recording, &[x]).remove(0), ids)
+}
+
+fn wanted(weight: &Weight, ids: &[u32]) -> Vec<Wanted> {
+    let cols = weight.cols;
+    let mut out = Vec::new();
+    for id in ids {
+        let row = &weight.values[*id as usize * cols..][..cols];
+        out.extend(row.iter().map(|w| {
+            let value = f64::from(*w) * f64::from(SCALE);
+            Wanted { value, within: value.abs() * EMBED_TOLERANCE + 1e-7 }
+        }));
+        let exact = |value: f32| Wanted { value: f64::from(value), within: 0.0 };
+        out.extend(vec![exact(0.0); cols.next_multiple_of(32) - cols]);
+        out.extend(vec![exact(UNTOUCHED); stride(cols) - cols.next_multiple_of(32)]);
+    }
+    out
+}

@@ -1,0 +1,42 @@
+//! Rows of single kernels: every variant that the device can run, on odd shapes, against sums
+//! kept in f64; and the rule that bits do not depend on company.
+
+pub mod lab;
+
+mod attn;
+mod block;
+mod choices;
+mod embed;
+mod mul;
+mod weight;
+
+use crate::support::{On, Rows};
+use tilewright::base::Format;
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("kernels::comparers_see_faults", lab::comparers_see_faults);
+    rows.add("kernels::every_choice_has_a_variant", choices::every_choice_has_a_variant);
+    rows.add("kernels::every_stem_has_a_kernel_and_a_twin", choices::every_stem_has_a_twin);
+    rows.add("kernels::mul_faults_are_seen", mul::faults_are_seen);
+    rows.add("kernels::attn_faults_are_seen", attn::faults_are_seen);
+    for (on, present) in On::all() {
+        let name = on.name();
+        for format in Format::ALL {
+            let row = format!("kernels::mul.{format}.{name}");
+            rows.add_if(present.clone(), row, move |()| mul::check(on, format));
+            let row = format!("kernels::embed.{format}.{name}");
+            rows.add_if(present.clone(), row, move |()| embed::check(on, format));
+        }
+        for head_dim in tilewright::kernels::attn::HEAD_DIMS {
+            let row = format!("kernels::attn.hd{head_dim}.{name}");
+            rows.add_if(present.clone(), row, move |()| attn::check(on, head_dim));
+        }
+        for (kernel, body) in [
+            ("norm_rms", block::norm_rms as fn(On)),
+            ("rope_kv", block::rope_kv),
+            ("act_glu", block::act_glu),
+        ] {
+            rows.add_if(present.clone(), format!("kernels::{kernel}.{name}"), move |()| body(on));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! `mul_mat` and `mul_vec`: every variant of a format on the same cases, against f64 sums, and
+//! with equal bits whatever the tile, the kernel, and the number of rows.
+
+use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use super::weight::Weight;
+use crate::support::On;
+use tilewright::base::Format;
+use tilewright::kernels::mul::{MatrixPart, MulParams};
+use tilewright::kernels::variants::{self, Variant};
+use tilewright::record::{Binding, Recording};
+
+/// Allowed error of a sum of f32 products, as a part of the sum of their magnitudes.
+const MUL_TOLERANCE: f64 = 1e-6;
+
+const SEED: u64 = 0x6d75_6c31;
+const TOKENS: usize = 33;
+/// (first row of x, rows): the rows of each also lie in the last, where their bits must be equal.
+const COMPANIES: [(usize, usize); 10] =
+    [(0, 1), (0, 2), (0, 3), (0, 7), (0, 8), (0, 9), (5, 1), (32, 1), (17, 9), (0, TOKENS)];
+/// Columns of y before the first and after the last output, which nobody may touch.
+const MARGIN: usize = 3;
+const UNTOUCHED: f32 = 7.5;
+
+/// One matrix with its operands on the device.
+struct Shape {
+    weight: Weight,
+    part: MatrixPart,
+    x: Binding,
+    x_stride: usize,
+    bias: Option<Binding>,
+    accumulate: bool,
+    /// y before the launch and the wanted y, `[TOKENS][y_stride]`.
+    before: Vec<f32>,
+    wanted: Vec<Wanted>,
+    y_stride: usize,
+}
+
+/// One launch: rows of x times a matrix, into its own part of y.
+struct Case {
+    shape: usize,
+    first: usize,
+    rows: usize,
+    /// First value of y.
+    at: usize,
+}
+
+struct Cases {
+    shapes: Vec<Shape>,
+    cases: Vec<Case>,
+    y: Binding,
+    before: Vec<f32>,
+    wanted: Vec<Wanted>,
+}
+
+impl Shape {
+    fn new(weight: Weight, flags: usize, draws: &mut Draws, lab: &mut Lab) -> Self {
+        let (rows, cols) = (weight.rows, weight.cols);
+        let x_stride = cols.next_multiple_of(64);
+        let mut x = vec![0.0; TOKENS * x_stride];
+        for x in x.chunks_mut(x_stride) {
+            x[..cols].copy_from_slice(&draws.values(cols));
+            // Kernels may read up to the next multiple of 32, and no further.
+            x[cols.next_multiple_of(32)..].fill(f32::NAN);
+        }
+        let y_stride = rows + 2 * MARGIN;
+        let bias = draws.values(y_stride);
+        let (has_bias, accumulate) = (flags & 1 != 0, flags & 2 != 0);
+        let mut before = vec![UNTOUCHED; TOKENS * y_stride];
+        let mut wanted: Vec<_> =
+            before.iter().map(|v| Wanted { value: f64::from(*v), within: 0.0 }).collect();
+        for m in 0..TOKENS {
+            for n in 0..rows {
+                let at = m * y_stride + MARGIN + n;
+                before[at] = if accumulate { draws.unit() } else { f32::NAN };
+                let mut terms = Vec::new();
+                let w = &weight.values[n * cols..(n + 1) * cols];
+                let products = x[m * x_stride..].iter().zip(w);
+                terms.extend(products.map(|(x, w)| f64::from(*x) * f64::from(*w)));
+                terms.extend(has_bias.then(|| f64::from(bias[MARGIN + n])));
+                terms.extend(accumulate.then(|| f64::from(before[at])));
+                let magnitude: f64 = terms.iter().map(|t| t.abs()).sum();
+                let within = MUL_TOLERANCE * magnitude;
+                wanted[at] = Wanted { value: terms.iter().sum(), within };
+            }
+        }
+        let part = weight.part(0, rows, lab);
+        let (x, bias) = (lab.floats(&x), has_bias.then(|| lab.floats(&bias)));
+        Self { weight, part, x, x_stride, bias, accumulate, before, wanted, y_stride }
+    }
+}
+
+impl Cases {
+    fn new(format: Format, lab: &mut Lab) -> Self {
+        let mut draws = Draws::new(SEED);
+        let cols = match format.block_len() {
+            1 => [33, 99, 330, 66, 1056],
+            _ => [32, 96, 352, 64, 1056],
+        };
+        let mut shapes = Vec::new();
+        for (flags, (rows, cols)) in [1, 7, 33, 577, 7].into_iter().zip(cols).enumerate() {
+            let weight = Weight::random(format, rows, cols, &mut draws);
+            shapes.push(Shape::new(weight, flags, &mut draws, lab));
+        }
+        let (mut cases, mut before, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, shape) in shapes.iter().enumerate() {
+            for (first, rows) in COMPANIES {
+                let at = before.len();
+                let range = first * shape.y_stride..(first + rows) * shape.y_stride;
+                before.extend_from_slice(&shape.before[range.clone()]);
+                wanted.extend_from_slice(&shape.wanted[range]);
+                // Bindings start at multiples of 256 bytes.
+                before.resize(before.len().next_multiple_of(64), UNTOUCHED);
+                let nothing = Wanted { value: f64::from(UNTOUCHED), within: 0.0 };
+                wanted.resize(before.len(), nothing);
+                cases.push(Case { shape: index, first, rows, at });
+            }
+        }
+        let y = lab.floats(&before);
+        Self { shapes, cases, y, before, wanted }
+    }
+
+    /// All cases on one variant; `change` may spoil the parameters.
+    fn run(
+        &self,
+        variant: &Variant,
+        segments: u32,
+        change: impl Fn(&mut MulParams),
+        lab: &mut Lab,
+    ) -> Vec<f32> {
+        let mut recording = Recording::default();
+        recording.upload(self.y.buffer, 0, bytemuck::cast_slice(&self.before));
+        let constant = |name| variant.constant(name) as usize;
+        let columns = match variant.shader.as_str() {
+            "mul_vec" => constant("LANES"),
+            _ => constant("WG") * constant("TN"),
+        };
+        let id = variants::variant(&variant.name).expect("a row of the table");
+        for case in &self.cases {
+            let shape = &self.shapes[case.shape];
+            let mut params = MulParams {
+                rows: shape.part.rows,
+                k_blocks: shape.weight.cols.div_ceil(32) as u32,
+                segments,
+                tokens: case.rows as u32,
+                x_stride: shape.x_stride as u32,
+                y_stride: shape.y_stride as u32,
+                y_column: MARGIN as u32,
+                accumulate: u32::from(shape.accumulate),
+                has_bias: u32::from(shape.bias.is_some()),
+            };
+            change(&mut params);
+            let skipped = (case.first * shape.x_stride * 4) as u64;
+            let x = Binding { offset: skipped, bytes: shape.x.bytes - skipped, ..shape.x };
+            let bytes = (case.rows * shape.y_stride * 4) as u64;
+            let y = Binding { offset: case.at as u64 * 4, bytes, ..self.y };
+            let bias = shape.bias.unwrap_or(shape.part.scales);
+            let bindings = vec![shape.part.quants, shape.part.scales, x, bias, y];
+            let tiles = case.rows.div_ceil(constant("TM"));
+            let grid = [shape.weight.rows.div_ceil(columns) as u32, tiles as u32, 1];
+            recording.dispatch(id, &params, bindings, grid);
+        }
+        lab.run(recording, &[self.y]).remove(0)
+    }
+
+    /// Every row of every case has the bits it has among all rows.
+    fn company(&self, y: &[f32]) -> Result<(), String> {
+        for case in &self.cases {
+            let all = self.cases.iter().find(|c| c.shape == case.shape && c.rows == TOKENS);
+            let stride = self.shapes[case.shape].y_stride;
+            let together = all.expect("the last company").at + case.first * stride;
+            let (here, there) = (&y[case.at..], &y[together..]);
+            let count = case.rows * stride;
+            same_bits(&here[..count], &there[..count]).map_err(|e| {
+                format!("shape {}, rows {}+{}: {e}", case.shape, case.first, case.rows)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The variants of both kernels that serve `format` with k in `segments` parts.
+fn variants_of(format: Format, segments: u32, lab: &Lab) -> Vec<&'static Variant> {
+    let quant = format!("quant_{format}");
+    let mut all = lab.variants("mul_mat");
+    all.extend(lab.variants("mul_vec").iter().filter(|v| v.constant("SEGMENTS") == segments));
+    all.retain(|v| v.imports["quant"] == quant);
+    all
+}
+
+pub fn check(on: On, format: Format) {
+    let mut lab = Lab::open(on);
+    let cases = Cases::new(format, &mut lab);
+    for segments in [1, 2, 4, 8] {
+        let mut first: Option<Vec<f32>> = None;
+        let variants = variants_of(format, segments, &lab);
+        assert!(variants.len() >= if segments == 1 { 4 } else { 8 }, "variants of {format}");
+        for variant in variants {
+            let what = format!("{} with {segments} segments, seed {SEED:#x}", variant.name);
+            let y = cases.run(variant, segments, |_| {}, &mut lab);
+            compare(&y, &cases.wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+            cases.company(&y).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let first = first.get_or_insert_with(|| y.clone());
+            same_bits(first, &y).unwrap_or_else(|e| panic!("{what} against the first: {e}"));
+        }
+    }
+}
+
+/// Kernels and results with a planted fault do not pass for right.
+pub fn faults_are_seen() {
+    let mut lab = Lab::open(On::Cpu);
+    let cases = Cases::new(Format::Q5_1, &mut lab);
+    let variant = variants_of(Format::Q5_1, 4, &lab)[0];
+    let good = cases.run(variant, 4, |_| {}, &mut lab);
+    assert_eq!(compare(&good, &cases.wanted), Ok(()));
+    let spoilers: [fn(&mut MulParams); 4] =
+        [|p| p.k_blocks -= 1, |p| p.y_column += 1, |p| p.accumulate ^= 1, |p| p.has_bias = 0];
+    for (index, spoil) in spoilers.into_iter().enumerate() {
+        let bad = cases.run(variant, 4, spoil, &mut lab);
+        assert!(compare(&bad, &cases.wanted).is_err(), "fault {index}");
+    }
+    let other_order = cases.run(variant, 1, |_| {}, &mut lab);
+    assert!(same_bits(&good, &other_order).is_err(), "another order of the sum");
+    for at in [MARGIN, cases.cases[7].at + MARGIN] {
+        let mut bad = good.clone();
+        bad[at] = f32::from_bits(bad[at].to_bits() ^ 1);
+        assert!(cases.company(&bad).is_err(), "one bit of value {at}");
+    }
+}

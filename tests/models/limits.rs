@@ -1,0 +1,182 @@
+//! Cases 42, 44 and 47: small bindings, too little memory, a device that breaks the rule.
+
+use super::craft::{Checkpoint, EMBEDDING};
+use super::{prompt, table};
+use crate::support::{Decoder, On, Rows, Wrapped};
+use tilewright::base::Format;
+use tilewright::cpu::CpuDevice;
+use tilewright::engine::{LoadError, LoadOptions, Sizes};
+use tilewright::model::{Model, ModelError, self_check};
+use tilewright::record::{Device, DeviceError};
+use tilewright::weights::Weights;
+
+pub fn rows(rows: &mut Rows) {
+    for (on, present) in On::all() {
+        rows.add_if(present, format!("models::split_by_rows.{}", on.name()), move |()| {
+            split_by_rows(on);
+        });
+    }
+    rows.add("models::too_large", too_large);
+    rows.add("models::does_not_fit", does_not_fit);
+    rows.add("models::kv_pool_is_bounded", kv_pool_is_bounded);
+    rows.add("models::self_check_finds_a_fault", self_check_finds_a_fault);
+    #[cfg(feature = "gpu")]
+    rows.add_if(crate::support::gpu(), "models::out_of_memory_at_load.gpu", out_of_memory);
+}
+
+/// A device that binds `bytes` at most; steps that bind more fail.
+fn limited(on: On, bytes: u64) -> Box<dyn Device> {
+    fn limit<D: Device + 'static>(device: D, bytes: u64) -> Box<dyn Device> {
+        let mut device = Wrapped::new(device);
+        device.facts.binding_bytes_max = bytes;
+        Box::new(device)
+    }
+    match on {
+        On::Cpu => limit(CpuDevice::default(), bytes),
+        #[cfg(feature = "gpu")]
+        On::Gpu => limit(crate::support::open_gpu(), bytes),
+        #[cfg(not(feature = "gpu"))]
+        On::Gpu => unreachable!("built without gpu"),
+    }
+}
+
+/// A binding holds the scratch of a step but neither embedding nor head, nor in f32 the q of
+/// GGUF, whose heads stay whole: parts, same bits.
+fn split_by_rows(on: On) {
+    const LIMIT: u64 = 420 << 10;
+    let ids = prompt(12);
+    let run = |weights: &Weights, device| {
+        let mut decoder = Decoder::on(weights, device, 128).unwrap_or_else(|e| panic!("{e}"));
+        let logits = decoder.logits(&ids, ids.len(), &table(8));
+        // More sampled rows than logits fit into the limited device at once.
+        decoder.batch.clear();
+        for n in 0..40 {
+            let at = decoder.batch.push_row(&ids[..1 + n % 3], 0, &[n as u32]);
+            decoder.batch.samples.push((at + n as u32 % 3, Default::default()));
+        }
+        let bytes = decoder.run();
+        let sampled = decoder.model.results(&decoder.batch, &bytes);
+        (logits, sampled.iter().map(|s| s.token).collect::<Vec<_>>())
+    };
+    for (format, times) in [(Format::F32, 1), (Format::Q8_0, 4), (Format::Q4_1, 4)] {
+        let checkpoint = Checkpoint::fable(1).repeated_vocabulary(times).in_formats(|_| format);
+        let embedding = &checkpoint.tensors[EMBEDDING];
+        assert!(embedding.bytes.len() as u64 > LIMIT, "{format} must need parts");
+        let weights = checkpoint.untied().folder();
+        assert!(
+            run(&weights, limited(on, LIMIT)) == run(&weights, on.device()),
+            "{format} in parts"
+        );
+    }
+}
+
+fn too_large() {
+    let checkpoint = Checkpoint::fable(1).in_formats(|_| Format::F32);
+    let load = |limit| {
+        let weights = checkpoint.folder();
+        match Decoder::on(&weights, limited(On::Cpu, limit), 128) {
+            Err(ModelError::Device(DeviceError::TooLarge { label, bytes, limit })) => {
+                (label, bytes, limit)
+            }
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("loaded with {limit} bytes a binding"),
+        }
+    };
+    // Not even one row of the embedding; then a scratch buffer of the step.
+    assert_eq!(load(512), (EMBEDDING.to_string(), 768, 512));
+    let (label, bytes, limit) = load(200 << 10);
+    assert!(bytes > limit && limit == 200 << 10, "{label}: {bytes}");
+    let text = DeviceError::TooLarge { label: label.clone(), bytes, limit }.to_string();
+    assert!(text.contains(&label) && text.contains(&bytes.to_string()), "{text}");
+}
+
+fn does_not_fit() {
+    let weights = Checkpoint::fable(2).folder();
+    let options = Decoder::options(128);
+    let facts = CpuDevice::default().facts().clone();
+    let spec = tilewright::model::Spec::read(&weights).expect("a spec");
+    let budget = Model::budget(&spec, &weights, &options, &facts).expect("a budget");
+    let load = |memory: u64| {
+        let options = tilewright::model::Options { memory_bytes: Some(memory), ..options };
+        let mut device = Wrapped::new(CpuDevice::default());
+        let created = device.created.clone();
+        let model = Model::load(&weights, &mut device, options, &mut |_, _| {});
+        (model.map(|_| ()), created.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    assert!(load(budget.total()).0.is_ok());
+    let (refused, created) = load(budget.total() - 1);
+    let text = refused.expect_err("one byte short").to_string();
+    for figure in [budget.weights, budget.kv, budget.scratch, budget.total(), budget.total() - 1] {
+        assert!(text.contains(&figure.to_string()), "{text}");
+    }
+    assert!(text.contains("--kv-memory") && created == 0, "{text}");
+}
+
+/// A pool of 1 TiB by option is cut to what a binding holds, or refused where memory is known.
+fn kv_pool_is_bounded() {
+    let weights = Checkpoint::fable(2).folder();
+    let mut facts = CpuDevice::default().facts().clone();
+    facts.binding_bytes_max = 1 << 27;
+    let mut wanted = LoadOptions { kv_memory: Some(1 << 40), ..LoadOptions::default() };
+    let sizes = Sizes::choose(&weights, &facts, &wanted).unwrap_or_else(|e| panic!("{e}"));
+    // K of one layer: 64 values of four bytes a token.
+    assert_eq!(sizes.options.blocks, (1 << 27) / (64 * 4 * 16));
+    wanted.memory = Some(100 << 20);
+    let sizes = Sizes::choose(&weights, &facts, &wanted).unwrap_or_else(|e| panic!("{e}"));
+    let device = &mut CpuDevice::default();
+    let error = Model::load(&weights, device, sizes.options, &mut |_, _| {}).map(|_| ());
+    let error = error.expect_err("512 MiB of KV in 100 MiB").to_string();
+    assert!(error.contains("does not fit") && error.contains(&(100 << 20).to_string()), "{error}");
+    wanted.kv_memory = Some(1000);
+    match Sizes::choose(&weights, &facts, &wanted) {
+        Err(LoadError::NoBlocks { bytes: 16384, allowed: 1000, block_size: 16 }) => {}
+        other => panic!("{:?}", other.map(|s| s.options)),
+    }
+}
+
+/// A device whose answers change with the number of rows is found at the start.
+fn self_check_finds_a_fault() {
+    let weights = Checkpoint::fable(1).in_formats(|name| match name.contains("down_proj") {
+        true => Format::Q4_0,
+        false => Format::F32,
+    });
+    let weights = weights.folder();
+    let check = |after: fn(&mut Vec<u8>)| {
+        let mut device = Wrapped::new(CpuDevice::default());
+        device.after = after;
+        let options = Decoder::options(128);
+        let model = Model::load(&weights, &mut device, options, &mut |_, _| {}).expect("loads");
+        self_check(&model, &mut device)
+    };
+    check(|_| {}).unwrap_or_else(|e| panic!("{e}"));
+    // The last bit of one value of the second row of eight or more; q has 192 values a row.
+    let fault = check(|bytes| {
+        if bytes.len() == 8 * 192 * 4 {
+            bytes[192 * 4] ^= 1;
+        }
+    });
+    match fault {
+        Err(ModelError::NotInvariant { rows: 8, format }) => {
+            assert!(format == "F32" || format == "Q4_0" || format == "f32" || format == "q4_0");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An allocation that fails is a clean error, and the device can load the model afterwards.
+#[cfg(feature = "gpu")]
+fn out_of_memory(_: crate::support::SharedGpu) {
+    let weights = Checkpoint::fable(1).folder();
+    let mut gpu = crate::support::open_gpu();
+    gpu.fail_next_allocation();
+    let load = |gpu: &mut tilewright::gpu::Gpu| {
+        Model::load(&weights, gpu, Decoder::options(128), &mut |_, _| {}).map(|_| ())
+    };
+    match load(&mut gpu) {
+        Err(ModelError::Device(DeviceError::OutOfMemory { label, bytes, hint })) => {
+            assert!(label == EMBEDDING && bytes > 0 && !hint.is_empty(), "{label} {bytes} {hint}");
+        }
+        other => panic!("{other:?}"),
+    }
+    load(&mut gpu).unwrap_or_else(|e| panic!("{e}"));
+}

@@ -1,0 +1,137 @@
+//! Case 09: rotary parameters are read where the file has them, and never ignored.
+
+use super::craft::{Checkpoint, F32, STRING, Stored, append};
+use crate::support::Rows;
+use crate::weights::build::text;
+use serde_json::{Value, json};
+use tilewright::base::Format;
+use tilewright::model::{Rope, Spec};
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("models::rope_theta", theta);
+    rows.add("models::rope_llama3", llama3);
+    rows.add("models::rope_yarn", yarn);
+    rows.add("models::rope_unknown", unknown);
+}
+
+fn read(change: impl FnOnce(&mut Value)) -> Result<Rope, String> {
+    let mut checkpoint = Checkpoint::fable(1);
+    let config = checkpoint.config.as_object_mut().expect("a table");
+    config.remove("rope_parameters");
+    change(&mut checkpoint.config);
+    Spec::read(&checkpoint.folder()).map(|s| s.rope).map_err(|e| e.to_string())
+}
+
+fn rope(key: &str, value: Value) -> Rope {
+    read(|config| config[key] = value).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn theta() {
+    let new = rope("rope_parameters", json!({"rope_theta": 100_000, "rope_type": "default"}));
+    assert_eq!((new.theta, new.rotary), (100_000.0, 64));
+    assert_eq!(rope("rope_theta", json!(5e5)).theta, 5e5);
+    let frequencies = new.inverse_frequencies();
+    let expected = |i: f64| 100_000f64.powf(-2.0 * i / 64.0) as f32;
+    assert!((frequencies[31] / expected(31.0) - 1.0).abs() < 1e-5);
+}
+
+/// Divisors of the plain frequencies for factor 32, 1 to 4, 8192 positions, theta 5e5, head 64.
+fn check_llama3(rope: &Rope) {
+    let plain = Rope { scaling: tilewright::model::Scaling::None, ..rope.clone() };
+    let scaled = rope.inverse_frequencies();
+    let plain = plain.inverse_frequencies();
+    assert_eq!(scaled.len(), 32);
+    for (i, (plain, scaled)) in plain.iter().zip(&scaled).enumerate() {
+        let expected = match i {
+            0..=14 => 1.0,
+            15 => 1.651_329,
+            16 => 3.292_262,
+            17 => 9.666_729,
+            _ => 32.0,
+        };
+        let divisor = plain / scaled;
+        assert!((divisor / expected - 1.0f32).abs() < 2e-6, "{i}: {divisor}, not {expected}");
+    }
+    assert!((scaled[16] / 4.295_568e-4 - 1.0).abs() < 1e-6, "{}", scaled[16]);
+}
+
+fn llama3() {
+    for kind in ["rope_type", "type"] {
+        let scaling = json!({
+            kind: "llama3", "factor": 32, "low_freq_factor": 1, "high_freq_factor": 4,
+            "original_max_position_embeddings": 8192,
+        });
+        let found = read(|config| {
+            config["rope_theta"] = json!(500_000);
+            config["rope_scaling"] = scaling;
+        });
+        check_llama3(&found.unwrap_or_else(|e| panic!("{e}")));
+    }
+    let divisors: Vec<f32> = (0..32)
+        .map(|i| match i {
+            0..=14 => 1.0,
+            15 => 1.651_329,
+            16 => 3.292_262,
+            17 => 9.666_729,
+            _ => 32.0,
+        })
+        .collect();
+    let mut file = Checkpoint::fable(1).gguf(true);
+    let base = file.keys.iter_mut().find(|k| k.0 == "llama.rope.freq_base").expect("the base");
+    base.2 = 5e5f32.to_le_bytes().to_vec();
+    let stored = |values: &[f32]| Stored {
+        format: Format::F32,
+        shape: vec![values.len() as u64],
+        bytes: bytemuck::cast_slice(values).to_vec(),
+    };
+    let whole = append(file.clone(), "rope_freqs.weight", &stored(&divisors));
+    let read = |file: &crate::weights::build::Gguf| {
+        Spec::read(&file.open().unwrap_or_else(|e| panic!("{e}"))).map_err(|e| e.to_string())
+    };
+    check_llama3(&read(&whole).unwrap_or_else(|e| panic!("{e}")).rope);
+    let short = append(file, "rope_freqs.weight", &stored(&divisors[..31]));
+    let error = read(&short).expect_err("31 divisors for 32 pairs");
+    assert!(error.contains("rope_freqs.weight") && error.contains("[32]"), "{error}");
+    // Two scalings at once have no meaning here.
+    let kind = "llama.rope.scaling.type";
+    let both = whole.key(kind, STRING, &text("linear"));
+    let both = both.key("llama.rope.scaling.factor", F32, &2f32.to_le_bytes());
+    assert!(read(&both).expect_err("two scalings").contains(kind));
+}
+
+fn yarn() {
+    let yarn = |extra: Value| {
+        let mut scaling = json!({
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512,
+            "rope_theta": 10000.0,
+        });
+        if let Some(extra) = extra.as_object() {
+            scaling.as_object_mut().expect("a table").extend(extra.clone());
+        }
+        rope("rope_parameters", scaling)
+    };
+    // cos 0 = 1: the first value of the table is the attention factor.
+    let own = yarn(Value::Null).table(1)[0];
+    assert!((own - 1.138_629).abs() < 1e-6, "{own}");
+    assert_eq!(yarn(json!({"attention_factor": 1.0})).table(1)[0], 1.0);
+    assert_eq!(yarn(json!({"attention_factor": 1.25})).table(1)[0], 1.25);
+    let frequencies = yarn(Value::Null).inverse_frequencies();
+    let plain = rope("rope_theta", json!(10000.0)).inverse_frequencies();
+    assert_eq!(frequencies[0], plain[0], "fast pairs are as they were");
+    assert!((plain[31] / frequencies[31] - 4.0).abs() < 1e-5, "slow pairs are divided");
+}
+
+fn unknown() {
+    for key in ["rope_parameters", "rope_scaling"] {
+        for kind in ["rope_type", "type"] {
+            let error = read(|config| config[key] = json!({kind: "foo", "factor": 2.0}));
+            let error = error.expect_err("an unknown kind");
+            assert!(error.contains(key) && error.contains("`foo`"), "{error}");
+        }
+    }
+    let kind = "llama.rope.scaling.type";
+    let file = Checkpoint::fable(1).gguf(true).key(kind, STRING, &text("foo"));
+    let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
+    let error = Spec::read(&weights).expect_err("an unknown kind").to_string();
+    assert!(error.contains(kind) && error.contains("`foo`"), "{error}");
+}

@@ -1,0 +1,114 @@
+//! The real engine over a real device, run to the end on the caller's thread, again and again
+//! with other limits on the same loaded model.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use tilewright::base::{Clock, Limits, MonotonicClock};
+use tilewright::engine::{
+    Completion, DeviceRunner, Engine, EngineConfig, EngineState, GenerateError, GenerateRequest,
+    LoadError, LoadOptions, ModelCard, RunFuture, Runner, Sizes, StepInput, Stepped, load,
+};
+use tilewright::record::Device;
+use tilewright::trace::{Event, RingSink};
+use tilewright::weights::Weights;
+
+/// A loaded model and what engines over it are made of.
+pub struct World {
+    runner: SharedRunner,
+    card: ModelCard,
+    pub limits: Limits,
+}
+
+/// What came of some requests.
+pub struct Outcome {
+    pub answers: Vec<Result<Completion, GenerateError>>,
+    pub preempted: usize,
+    /// Steps that held a decode row and a piece of a prompt.
+    pub mixed: usize,
+    pub state: EngineState,
+}
+
+impl Outcome {
+    /// The answers, all of which must be there.
+    #[track_caller]
+    pub fn all(self) -> Vec<Completion> {
+        self.answers.into_iter().map(|a| a.unwrap_or_else(|e| panic!("{e}"))).collect()
+    }
+}
+
+#[derive(Clone)]
+struct SharedRunner(Rc<RefCell<DeviceRunner>>);
+
+impl Runner for SharedRunner {
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
+        let sampled = pollster::block_on(self.0.borrow_mut().run(input));
+        Box::pin(std::future::ready(sampled))
+    }
+}
+
+impl World {
+    pub fn open(
+        weights: &Weights,
+        device: Box<dyn Device>,
+        options: &LoadOptions,
+    ) -> Result<Self, LoadError> {
+        let sizes = Sizes::choose(weights, device.facts(), options)?;
+        let clock = MonotonicClock::default();
+        let loaded = load(weights, device, &sizes, options, &clock, &mut |_, _| {})?;
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        let runner = SharedRunner(Rc::new(RefCell::new(loaded.runner)));
+        Ok(Self { runner, card: loaded.card, limits: loaded.limits })
+    }
+
+    fn card(&self) -> ModelCard {
+        let card = &self.card;
+        ModelCard {
+            name: card.name.clone(),
+            tokenizer: card.tokenizer.clone(),
+            template: None,
+            defaults: card.defaults,
+            stop_ids: card.stop_ids.clone(),
+            logit_rows: card.logit_rows,
+        }
+    }
+
+    /// Runs `requests`, all there from the start, until nothing is open.
+    pub fn run(&self, limits: Limits, requests: &[GenerateRequest]) -> Outcome {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let mut config = EngineConfig::new(limits, clock);
+        let events = Arc::new(Mutex::new(RingSink::new(1 << 16)));
+        config.sinks.push(Box::new(events.clone()));
+        let mut engine = Engine::new(self.runner.clone(), self.card(), config);
+        let handle = engine.handle();
+        let submit = |r: &GenerateRequest| handle.submit(r.clone());
+        let open: Vec<_> = requests.iter().map(submit).collect();
+        while pollster::block_on(engine.step()) == Stepped::Ran {}
+        let collect = |submitted: Result<_, _>| match submitted {
+            Ok(generation) => {
+                pollster::block_on(tilewright::engine::Generation::collect(generation))
+            }
+            Err(refusal) => Err(GenerateError::Refused(refusal)),
+        };
+        let answers = open.into_iter().map(collect).collect();
+        let status = handle.status();
+        assert_eq!((status.open, status.blocks_used), (0, 0), "nothing leaks: {status:?}");
+        engine.scheduler().check().unwrap_or_else(|e| panic!("{e}"));
+        let events = events.lock().expect("events");
+        assert_eq!(events.dropped(), 0);
+        let (mut preempted, mut mixed, mut kinds) = (0, 0, (0, 0));
+        for stamped in events.events() {
+            match &stamped.event {
+                Event::SequencePreempted { .. } => preempted += 1,
+                Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
+                Event::RowPlanned { .. } => kinds.1 += 1,
+                Event::StepRan { .. } => {
+                    mixed += usize::from(kinds.0 > 0 && kinds.1 > 0);
+                    kinds = (0, 0);
+                }
+                _ => {}
+            }
+        }
+        Outcome { answers, preempted, mixed, state: status.state }
+    }
+}
