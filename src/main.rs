@@ -36,6 +36,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    without_display();
     let cli = Cli::parse();
     if cli.list_adapters {
         return close(doctor::list_adapters());
@@ -54,6 +55,15 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     })
+}
+
+/// Some drivers look for a window system when they are opened, and print an error of their own
+/// where XDG_RUNTIME_DIR is not set, as on most servers. Nothing is wrong then.
+fn without_display() {
+    if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        // SAFETY: the first statement of `main`; there are no other threads yet.
+        unsafe { std::env::set_var("XDG_RUNTIME_DIR", std::env::temp_dir()) };
+    }
 }
 
 fn close(done: anyhow::Result<ExitCode>) -> ExitCode {

@@ -95,7 +95,10 @@ pub fn ready(args: &ModelArgs) -> Result<Loaded> {
     let sizes = sizes(&weights, device.as_ref(), &mut options)?;
     let bar = bar();
     let mut progress = |done, total| {
-        bar.set_length(total);
+        // Setting the same length again would draw the bar again.
+        if bar.length() != Some(total) {
+            bar.set_length(total);
+        }
         bar.set_position(done);
     };
     let clock = MonotonicClock::default();

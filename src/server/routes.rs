@@ -83,7 +83,11 @@ fn model_value(app: &App, engine: &EngineHandle) -> Value {
 }
 
 async fn unknown_route(uri: Uri) -> ApiError {
-    let message = format!("there is no route {}", uri.path());
+    let message = format!(
+        "there is no route {}; there are /v1/chat/completions, /v1/completions, /v1/models and \
+         /health",
+        uri.path()
+    );
     ApiError::new(StatusCode::NOT_FOUND, Some("unknown_route"), message)
 }
 
