@@ -7,6 +7,8 @@ mod tidy;
 mod base;
 mod company;
 mod engine;
+#[cfg(feature = "server")]
+mod fable_http;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernels;
@@ -25,6 +27,8 @@ fn main() -> std::process::ExitCode {
     base::rows(&mut rows);
     company::rows(&mut rows);
     engine::rows(&mut rows);
+    #[cfg(feature = "server")]
+    fable_http::rows(&mut rows);
     #[cfg(feature = "gpu")]
     gpu::rows(&mut rows);
     kernels::rows(&mut rows);
