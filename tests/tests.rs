@@ -9,6 +9,8 @@ mod base;
 mod cli;
 mod company;
 mod engine;
+#[cfg(feature = "server")]
+mod fable_http;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernels;
@@ -30,6 +32,8 @@ fn main() -> std::process::ExitCode {
     cli::rows(&mut rows);
     company::rows(&mut rows);
     engine::rows(&mut rows);
+    #[cfg(feature = "server")]
+    fable_http::rows(&mut rows);
     #[cfg(feature = "gpu")]
     gpu::rows(&mut rows);
     kernels::rows(&mut rows);

@@ -137,7 +137,7 @@ impl Checkpoint {
     /// As a GGUF file whose q and k rows are adjacent pairs (`paired`), or wrongly left as halves.
     pub fn gguf(&self, paired: bool) -> Gguf {
         let mut file = Gguf::new().key("general.architecture", STRING, &text("llama"));
-        let mut norms = BTreeMap::new();
+        let mut named = BTreeMap::new();
         for (key, from) in [
             ("block_count", "num_hidden_layers"),
             ("context_length", "max_position_embeddings"),
@@ -145,6 +145,7 @@ impl Checkpoint {
             ("feed_forward_length", "intermediate_size"),
             ("attention.head_count", "num_attention_heads"),
             ("attention.head_count_kv", "num_key_value_heads"),
+            ("attention.key_length", "head_dim"),
             ("rope.dimension_count", "head_dim"),
         ] {
             let value = self.number(from).to_le_bytes();
@@ -166,9 +167,9 @@ impl Checkpoint {
                 t if t.ends_with("norm.weight") => stored.to(Format::F32),
                 _ => stored.clone(),
             };
-            norms.insert(to, stored);
+            named.insert(to, stored);
         }
-        for (name, stored) in norms {
+        for (name, stored) in named {
             file = append(file, &name, &stored);
         }
         file

@@ -6,14 +6,18 @@ use crate::support::{Decoder, On, Rows, Wrapped};
 use tilewright::base::Format;
 use tilewright::cpu::CpuDevice;
 use tilewright::engine::{LoadError, LoadOptions, Sizes};
-use tilewright::model::{Model, ModelError, self_check};
+use tilewright::model::{Model, ModelError, Options, self_check};
 use tilewright::record::{Device, DeviceError};
 use tilewright::weights::Weights;
 
 pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
-        rows.add_if(present, format!("models::split_by_rows.{}", on.name()), move |()| {
+        let device = on.name();
+        rows.add_if(present.clone(), format!("models::split_by_rows.{device}"), move |()| {
             split_by_rows(on);
+        });
+        rows.add_if(present, format!("models::split_between_heads.{device}"), move |()| {
+            split_between_heads(on);
         });
     }
     rows.add("models::too_large", too_large);
@@ -40,8 +44,7 @@ fn limited(on: On, bytes: u64) -> Box<dyn Device> {
     }
 }
 
-/// A binding holds the scratch of a step but neither embedding nor head, nor in f32 the q of
-/// GGUF, whose heads stay whole: parts, same bits.
+/// A binding holds the scratch of a step but neither embedding nor head: parts, same bits.
 fn split_by_rows(on: On) {
     const LIMIT: u64 = 420 << 10;
     let ids = prompt(12);
@@ -62,12 +65,55 @@ fn split_by_rows(on: On) {
         let checkpoint = Checkpoint::fable(1).repeated_vocabulary(times).in_formats(|_| format);
         let embedding = &checkpoint.tensors[EMBEDDING];
         assert!(embedding.bytes.len() as u64 > LIMIT, "{format} must need parts");
-        let weights = checkpoint.untied().folder();
+        let file = checkpoint.untied().gguf(true);
+        let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
         assert!(
             run(&weights, limited(on, LIMIT)) == run(&weights, on.device()),
             "{format} in parts"
         );
     }
+}
+
+/// q of a GGUF file, whose rows are reordered head by head, is split between heads.
+fn split_between_heads(on: On) {
+    const LIMIT: u64 = 600 << 10;
+    let (hidden, ffn, vocab) = (2048, 32, 64);
+    let mut checkpoint = Checkpoint::fable(1);
+    for (key, value) in [
+        ("hidden_size", hidden),
+        ("intermediate_size", ffn),
+        ("num_attention_heads", 2),
+        ("vocab_size", vocab),
+    ] {
+        checkpoint.config[key] = value.into();
+    }
+    for (n, (name, stored)) in checkpoint.tensors.iter_mut().enumerate() {
+        stored.shape = match name.rsplit('.').nth(1).expect("a part") {
+            "embed_tokens" => vec![vocab, hidden],
+            "q_proj" => vec![128, hidden],
+            "k_proj" | "v_proj" => vec![64, hidden],
+            "o_proj" => vec![hidden, 128],
+            "gate_proj" | "up_proj" => vec![ffn, hidden],
+            "down_proj" => vec![hidden, ffn],
+            _ => vec![hidden],
+        };
+        let count = stored.shape.iter().product::<u64>() as usize;
+        let value = |i: usize| ((i * 7919 + n * 104_729) % 2003) as f32 / 20_000.0 - 0.05;
+        let values: Vec<f32> = (0..count).map(value).collect();
+        (stored.format, stored.bytes) = (Format::F32, bytemuck::cast_slice(&values).to_vec());
+    }
+    let weights = checkpoint.gguf(true).open().unwrap_or_else(|e| panic!("{e}"));
+    assert!(weights.tensor("blk.0.attn_q.weight").expect("q").bytes > LIMIT);
+    let ids: Vec<u32> = (0..16).map(|i| i * 3 + 1).collect();
+    let run = |device| {
+        let options = Options { step_tokens_max: 16, ..Decoder::options(128) };
+        let decoder = Decoder::sized(&weights, device, options);
+        let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
+        decoder.logits(&ids, ids.len(), &table(8))
+    };
+    let whole = run(on.device());
+    assert_ne!(whole[3], whole[15]);
+    assert!(run(limited(on, LIMIT)) == whole);
 }
 
 fn too_large() {
@@ -97,7 +143,7 @@ fn does_not_fit() {
     let spec = tilewright::model::Spec::read(&weights).expect("a spec");
     let budget = Model::budget(&spec, &weights, &options, &facts).expect("a budget");
     let load = |memory: u64| {
-        let options = tilewright::model::Options { memory_bytes: Some(memory), ..options };
+        let options = Options { memory_bytes: Some(memory), ..options };
         let mut device = Wrapped::new(CpuDevice::default());
         let created = device.created.clone();
         let model = Model::load(&weights, &mut device, options, &mut |_, _| {});
@@ -140,7 +186,7 @@ fn self_check_finds_a_fault() {
         true => Format::Q4_0,
         false => Format::F32,
     });
-    let weights = weights.folder();
+    let weights = weights.gguf(true).open().unwrap_or_else(|e| panic!("{e}"));
     let check = |after: fn(&mut Vec<u8>)| {
         let mut device = Wrapped::new(CpuDevice::default());
         device.after = after;

@@ -158,9 +158,10 @@ fn absurd_sizes() {
         ("llama.feed_forward_length", 1 << 29),
     ] {
         let mut file = Checkpoint::fable(1).gguf(true);
-        let found = file.keys.iter_mut().find(|k| k.0 == key).expect(key);
-        found.2 = value.to_le_bytes().to_vec();
-        file = file.key("llama.attention.key_length", U32, &256u32.to_le_bytes());
+        for (key, value) in [(key, value), ("llama.attention.key_length", 256)] {
+            let found = file.keys.iter_mut().find(|k| k.0 == key).expect(key);
+            found.2 = value.to_le_bytes().to_vec();
+        }
         let weights = open(&file);
         let facts = tilewright::record::Device::facts(&CpuDevice::default()).clone();
         let wanted = tilewright::engine::LoadOptions::default();

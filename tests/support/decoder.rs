@@ -79,10 +79,17 @@ impl Decoder {
 
     pub fn on(
         weights: &Weights,
-        mut device: Box<dyn Device>,
+        device: Box<dyn Device>,
         context: u32,
     ) -> Result<Self, ModelError> {
-        let options = Self::options(context);
+        Self::sized(weights, device, Self::options(context))
+    }
+
+    pub fn sized(
+        weights: &Weights,
+        mut device: Box<dyn Device>,
+        options: Options,
+    ) -> Result<Self, ModelError> {
         let model = Model::load(weights, device.as_mut(), options, &mut |_, _| {})?;
         Ok(Self { model, device, recording: Recording::default(), batch: Batch::default() })
     }
