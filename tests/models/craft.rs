@@ -45,7 +45,7 @@ impl Stored {
         Self { format, shape: self.shape.clone(), bytes }
     }
 
-    /// Rows of each of `heads` heads from halves to adjacent rotary pairs, as llama's GGUF has them.
+    /// Rows of each of `heads` heads from halves to adjacent rotary pairs, as in llama's GGUF.
     fn adjacent(&self, heads: usize) -> Self {
         let rows = self.shape[0] as usize;
         let (row_bytes, head) = (self.bytes.len() / rows, rows / heads);

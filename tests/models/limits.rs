@@ -106,8 +106,8 @@ fn split_between_heads(on: On) {
     assert!(weights.tensor("blk.0.attn_q.weight").expect("q").bytes > LIMIT);
     let ids: Vec<u32> = (0..16).map(|i| i * 3 + 1).collect();
     let run = |device| {
-        let options = Options { step_tokens_max: 16, ..Decoder::options(128) };
-        let decoder = Decoder::sized(&weights, device, options);
+        let small = Options { step_tokens_max: 16, sequences_max: 16, ..Decoder::options(128) };
+        let decoder = Decoder::sized(&weights, device, small);
         let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
         decoder.logits(&ids, ids.len(), &table(8))
     };
