@@ -42,7 +42,7 @@ pub fn come_in_order(on: On) {
         same_bits(&got[2].edited[..3], &[8.0, -0.5, 0.0]).expect("a repetition below 1");
         let tokens: Vec<_> = got.iter().map(|s| s.result.token).collect();
         assert_eq!(tokens, [7, 5, 0], "the edited logits decide");
-        // Edited in another order, token 3 would differ: bias first gives 0.5, presence first 1.875.
+        // In another order token 3 would differ: bias first gives 0.5, presence first 1.875.
         assert_ne!(got[1].edited[3], (2.0 + 1.5) / 2.0 - 0.5 - 0.75);
     }
 }
