@@ -70,18 +70,18 @@ fn smollm2(model: &Path, golden: &Path, on: On) {
     let mut decoder = Decoder::open(model, on, 1280);
     for case in reference["cases"].as_array().expect("cases") {
         let ids: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).expect("ids");
-        decoder.batch.clear();
-        let first = decoder.batch.push_row(&ids, 0, &table(80));
-        decoder.batch.samples.push((first + ids.len() as u32 - 1, Default::default()));
-        decoder.batch.logits = true;
-        let bytes = decoder.run();
-        let logits = decoder.model.logits(&decoder.batch, &bytes);
+        // In chunks, since a step of a thousand tokens takes a software device half a minute.
+        let logits = decoder.prefill(&ids, 128, &table(80));
         for (id, want) in pairs(&case["first_logits_top10"]) {
-            let got = f64::from(logits[0][id as usize]);
+            let got = f64::from(logits[id as usize]);
             assert!((got - want).abs() <= 2e-2, "logit of {id}: {got}, reference {want}");
         }
         let expected = sure(&pairs(&case["greedy_id_and_margin"]), REAL_MARGIN);
-        let got = decoder.greedy(&ids, expected.len(), 64, &table(80));
-        assert_eq!(got, expected, "{}", case["prompt"]);
+        let Some((first, rest)) = expected.split_first() else { continue };
+        let best = (0..logits.len()).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });
+        assert_eq!(best as u32, *first, "{}", case["prompt"]);
+        let known = [&ids[..], &[*first]].concat();
+        let got = decoder.extend(known, ids.len(), rest.len(), 1, &table(80));
+        assert_eq!(got, rest, "{}", case["prompt"]);
     }
 }

@@ -125,9 +125,34 @@ impl Decoder {
         chunk: usize,
         table: &[u32],
     ) -> Vec<u32> {
-        let mut known = prompt.to_vec();
-        let mut computed = 0;
-        while known.len() < prompt.len() + count {
+        self.extend(prompt.to_vec(), 0, count, chunk, table)
+    }
+
+    /// Computes `prompt` in chunks; the logits of its last position.
+    pub fn prefill(&mut self, prompt: &[u32], chunk: usize, table: &[u32]) -> Vec<f32> {
+        let mut last = Vec::new();
+        for (n, part) in prompt.chunks(chunk).enumerate() {
+            self.batch.clear();
+            let first = self.batch.push_row(part, (n * chunk) as u32, table);
+            self.batch.samples.push((first + part.len() as u32 - 1, Default::default()));
+            self.batch.logits = true;
+            let bytes = self.run();
+            last = self.model.logits(&self.batch, &bytes).remove(0);
+        }
+        last
+    }
+
+    /// Greedy continuation of `known`, of which `computed` ids are in the cache already.
+    pub fn extend(
+        &mut self,
+        mut known: Vec<u32>,
+        mut computed: usize,
+        count: usize,
+        chunk: usize,
+        table: &[u32],
+    ) -> Vec<u32> {
+        let start = known.len();
+        while known.len() < start + count {
             let end = known.len().min(computed + chunk);
             self.batch.clear();
             let first = self.batch.push_row(&known[computed..end], computed as u32, table);
@@ -142,6 +167,6 @@ impl Decoder {
             }
             computed = end;
         }
-        known.split_off(prompt.len())
+        known.split_off(start)
     }
 }
