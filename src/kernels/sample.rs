@@ -140,12 +140,16 @@ pub struct Sample {
 
 impl Sample {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
+        // lavapipe silently ends a thread's loops after 65535 rounds in all; a bisection takes about
+        // 32 passes over the vocabulary, so a large one needs more threads.
+        let narrow = facts.software() && self.vocab <= 1 << 16;
+        let width = if narrow { 64 } else { 256 };
         let grid = fold_grid(self.count, facts);
         let (rows, vocab, stride) = (self.count, self.vocab, self.stride);
         let row_base = self.row_base;
         let params = SampleParams { rows, vocab, stride, grid_x: grid[0], row_base };
         let bindings = vec![self.rows, self.logits, self.out];
-        recording.dispatch(named("sample_stats"), &params, bindings, grid);
+        recording.dispatch(named(&format!("sample_stats.w{width}")), &params, bindings, grid);
         let (first, count) = (self.edit_range.start, self.edit_range.len() as u32);
         if count > 0 {
             let grid = fold_grid(count.div_ceil(64), facts);
@@ -155,6 +159,6 @@ impl Sample {
             recording.dispatch(named("sample_edit"), &params, bindings, grid);
         }
         let bindings = vec![self.rows, self.edits, self.logits, self.weights, self.out];
-        recording.dispatch(named("sample"), &params, bindings, grid);
+        recording.dispatch(named(&format!("sample.w{width}")), &params, bindings, grid);
     }
 }
