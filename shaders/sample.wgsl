@@ -2,7 +2,7 @@
 // Weights are w = exp((l - max) / temperature), so max w = 1. A cut keeps the heaviest tokens, ties
 // by lowest id; its threshold is found by bisection on the bits of w (positive floats order as
 // integers), so the cut is exact for any k and any vocabulary. The draw walks tokens by id.
-// All sums have an order fixed by WG. One workgroup per row.
+// All sums have an order fixed by WG and SPAN. One workgroup per row.
 //
 // rows: [row][16] words: 0 temperature, 1 top_k, 2 top_p, 3 min_p, 4 draw in [0, 1), 5 first edit,
 //   6 edits, 7 repetition, 8 presence, 9 frequency, 10 top (sample_stats), f32 where not a count
@@ -26,6 +26,9 @@ struct Params {
 
 var<workgroup> part: array<f32, WG>;
 var<workgroup> count: array<u32, WG>;
+// Sums of SPAN neighbours of `part` and `count`.
+var<workgroup> span_part: array<f32, WG / SPAN>;
+var<workgroup> span_count: array<u32, WG / SPAN>;
 
 // Sum of w over weights whose bits are at least `floor`, and how many they are.
 struct Kept {
@@ -46,10 +49,20 @@ fn kept_from(base: u32, t: u32, cutoff: u32) -> Kept {
     part[t] = mass;
     count[t] = number;
     workgroupBarrier();
+    if (t < WG / SPAN) {
+        var span = Kept(0.0, 0u);
+        for (var i = t * SPAN; i < (t + 1u) * SPAN; i++) {
+            span.mass += part[i];
+            span.number += count[i];
+        }
+        span_part[t] = span.mass;
+        span_count[t] = span.number;
+    }
+    workgroupBarrier();
     var all = Kept(0.0, 0u);
-    for (var i = 0u; i < WG; i++) {
-        all.mass += part[i];
-        all.number += count[i];
+    for (var i = 0u; i < WG / SPAN; i++) {
+        all.mass += span_part[i];
+        all.number += span_count[i];
     }
     return all;
 }

@@ -98,7 +98,9 @@ fn pick(logits: &[f32], asked: &SampleRow) -> (u32, u32) {
     let weight = |l: &f32| ((l - high) / asked.temperature).exp();
     let weights: Vec<f32> = logits.iter().map(weight).collect();
     let mut order: Vec<usize> = (0..weights.len()).filter(|&i| weights[i] > 0.0).collect();
-    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+    if asked.top_k > 0 || asked.top_p < 1.0 {
+        order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+    }
     if asked.top_k > 0 {
         order.truncate(asked.top_k as usize);
     }

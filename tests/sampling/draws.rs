@@ -16,7 +16,7 @@ const MARGIN: f64 = 1e-6;
 
 const DRAWS: u32 = 100_000;
 const PART: u32 = 2048;
-const VOCAB: usize = 500;
+const VOCAB: usize = 120;
 
 fn row(temperature: f32) -> SampleRow {
     SampleRow { temperature, ..SampleRow::default() }
@@ -61,11 +61,12 @@ pub fn follow_the_distribution(on: On) {
     let logits = logits(&mut draws, VOCAB, 4.0);
     // The launch for the device at hand; other widths are held to the exact token below.
     let facts = lab.facts.clone();
-    for (name, row) in settings() {
+    for (index, (name, row)) in settings().into_iter().enumerate() {
         let exact = exact(&logits, &row);
         assert!(exact.margin > MARGIN, "{name}: another seed, a cut is too near");
-        // A cut is some sixty passes over the row: slow where the shader runs on the processor.
-        let slow = on == On::Gpu && facts.software() && (row.top_k > 0 || row.top_p < 1.0);
+        // Workgroups with barriers are slow where the shader runs on the processor; there the
+        // exact tokens of `are_the_exact_token` say more.
+        let slow = on == On::Gpu && facts.software() && index > 0;
         let draws = if slow { DRAWS / 20 } else { DRAWS };
         let counts = counts(&logits, row, draws, &facts, &mut lab);
         let z = surprise(&counts, &exact).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -116,8 +117,8 @@ pub fn are_the_exact_token(on: On) {
     let mut lab = Lab::open(on);
     for (turn, facts) in widths(&lab).into_iter().enumerate() {
         // Vocabularies around the widths; wide workgroups are slow on software devices.
-        let rows = if turn == 0 { 1000 } else { 100 };
-        for vocab in [1, 2, 63, 65, 300] {
+        let rows = if turn == 0 { 1000 } else { 50 };
+        for vocab in [1, 2, 63, 65, 290] {
             let mut draws = Draws::new(SEED + vocab as u64);
             let mut step = Step::new(vocab);
             for _ in 0..rows {
@@ -137,7 +138,7 @@ pub fn are_the_exact_token(on: On) {
                 let what = format!("row {index} of {vocab}, seed {SEED:#x}: {row:?}");
                 assert_eq!((got, kept), (token, exact.kept.len()), "{what}, margin {margin:e}");
             }
-            assert!(near < rows / 50, "{near} of {rows} rows are too near to tell");
+            assert!(near <= rows / 50, "{near} of {rows} rows are too near to tell");
         }
     }
 }
@@ -145,8 +146,8 @@ pub fn are_the_exact_token(on: On) {
 /// (logits, row, kept tokens): the kept set is read off by draws over all of [0, 1).
 fn kept_tokens(logits: &[f32], row: SampleRow, facts: &Facts, lab: &mut Lab) -> Vec<u32> {
     let mut step = Step::new(logits.len());
-    for at in 0..64 {
-        step.push(logits, SampleRow { unit: at as f32 / 64.0, ..row }, &[]);
+    for at in 0..32 {
+        step.push(logits, SampleRow { unit: at as f32 / 32.0, ..row }, &[]);
     }
     let sampled = step.run(facts, lab);
     let mut tokens: Vec<u32> = sampled.iter().map(|s| s.result.token).collect();
