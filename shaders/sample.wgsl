@@ -39,11 +39,16 @@ struct Kept {
 fn kept_from(base: u32, t: u32, cutoff: u32) -> Kept {
     var mass = 0.0;
     var number = 0u;
-    for (var i = t; i < p.vocab; i += WG) {
-        let w = weights[base + i];
-        let keep = bitcast<u32>(w) >= cutoff;
-        mass += select(0.0, w, keep);
-        number += u32(keep);
+    // Four a round: lavapipe silently ends a thread's loops after 65535 rounds in all, and both
+    // cuts together pass over the vocabulary about 65 times.
+    for (var i = t; i < p.vocab; i += WG * 4u) {
+#for k in 0..4
+        let at$k = i + $k * WG;
+        let w$k = weights[base + min(at$k, p.vocab - 1u)];
+        let keep$k = at$k < p.vocab && bitcast<u32>(w$k) >= cutoff;
+        mass += select(0.0, w$k, keep$k);
+        number += u32(keep$k);
+#end
     }
     workgroupBarrier();
     part[t] = mass;

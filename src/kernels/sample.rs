@@ -140,8 +140,8 @@ pub struct Sample {
 
 impl Sample {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
-        // lavapipe silently ends a thread's loops after 65535 rounds in all; a bisection takes
-        // about 32 passes over the vocabulary, so a large one needs more threads.
+        // lavapipe silently ends a thread's loops after 65535 rounds in all; a draw passes over the
+        // vocabulary many times, so a large one needs more threads.
         let narrow = facts.software() && self.vocab <= 1 << 16;
         let width = if narrow { 64 } else { 256 };
         let grid = fold_grid(self.count, facts);

@@ -145,11 +145,17 @@ pub fn broken_rows_are_flagged_alone(on: On) {
     }
 }
 
+/// The vocabularies of Qwen and Gemma; both cuts together take the most passes over them.
 pub fn large_vocabulary(on: On) {
-    const VOCAB: usize = 151_936;
     let mut lab = Lab::open(on);
+    for vocab in [151_936, 262_144] {
+        large(vocab, &mut lab);
+    }
+}
+
+fn large(vocab: usize, lab: &mut Lab) {
     let mut draws = Draws::new(SEED);
-    let values = draws.values(VOCAB);
+    let values = draws.values(vocab);
     let logits: Vec<f32> = values.iter().map(|v| v * v * v * 14.0).collect();
     let top = TOP_MAX + 1;
     let base = SampleRow { temperature: 0.7, top, ..SampleRow::default() };
@@ -158,11 +164,12 @@ pub fn large_vocabulary(on: On) {
         SampleRow { unit: 0.37, ..base },
         SampleRow { unit: 0.93, top_k: 50, ..base },
         SampleRow { unit: 0.61, top_p: 0.95, min_p: 0.02, ..base },
+        SampleRow { unit: 0.48, top_k: 40, top_p: 0.9, ..base },
     ];
-    let mut step = Step::new(VOCAB);
+    let mut step = Step::new(vocab);
     settings.into_iter().for_each(|row| step.push(&logits, row, &[]));
-    for facts in widths(&lab) {
-        for (index, sampled) in step.run(&facts, &mut lab).iter().enumerate() {
+    for facts in widths(lab) {
+        for (index, sampled) in step.run(&facts, lab).iter().enumerate() {
             let what = format!("row {index}, seed {SEED:#x}");
             let exact = exact(&logits, &step.rows[index]);
             let (token, margin) = exact.pick(step.rows[index].unit);
