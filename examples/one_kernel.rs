@@ -53,7 +53,7 @@ fn product(device: &mut dyn Device, raw: &[u8], x: &[f32]) -> Result<(Vec<f32>, 
     let mut recording = Recording::default();
     let (x_stride, y_stride) = (COLS as u32, ROWS as u32);
     let (tokens, bias, accumulate) = (TOKENS as u32, None, false);
-    mul::Mul { w: &w, tokens, x, x_stride, y, y_stride, bias, accumulate }
+    mul::Mul { w: &w, tokens, x, x_stride, y, y_stride, bias, accumulate, scale: 1.0 }
         .record(&facts, &mut recording);
     recording.download(y);
     let finished = device.run(&recording)?;

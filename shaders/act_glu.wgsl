@@ -1,6 +1,7 @@
-// gate[i] = silu(gate[i]) * up[i], silu(g) = g / (1 + exp(-g)).
+// gate[i] = act(gate[i]) * up[i].
 //
 // gate, up: [count] f32
+#import act
 
 struct Params {
     count: u32,
@@ -17,6 +18,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (i >= p.count) {
         return;
     }
-    let g = gate[i];
-    gate[i] = g / (1.0 + exp(-g)) * up[i];
+    gate[i] = act(gate[i]) * up[i];
 }

@@ -1,4 +1,4 @@
-// y[m][n] (+)= sum_k x[m][k] * w[n][k] + bias[n], a register tile of TM tokens x TN outputs per
+// y[m][n] (+)= (sum_k x[m][k] * w[n][k] + bias[n]) * scale, a register tile of TM tokens x TN outputs per
 // thread. No shared memory, no barrier: neighbouring threads own neighbouring outputs and each
 // output walks k in order with explicit fma, so that its bits do not depend on TM or on how many
 // rows the launch has. k is cut into `segments` parts that are summed in ascending order, as in

@@ -1,4 +1,4 @@
-// y[m][n] (+)= sum_k x[m][k] * w[n][k] + bias[n] for few tokens on wide devices: k is cut into
+// y[m][n] (+)= (sum_k x[m][k] * w[n][k] + bias[n]) * scale for few tokens on wide devices: k is cut into
 // SEGMENTS parts, one thread each, so that one token still fills the device. The parts are summed
 // in ascending order, which gives the bits of mul_mat with `segments` = SEGMENTS.
 //

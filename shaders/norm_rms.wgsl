@@ -1,4 +1,4 @@
-// y[r][i] = x[source(r)][i] / sqrt(mean_i(x^2) + eps) * (w[i] + offset). One workgroup per row.
+// y[r][i] (+)= x[source(r)][i] / sqrt(mean_i(x^2) + eps) * (w[i] + offset). One workgroup per row.
 // source(r) = step[rows_at + r] when gathering (the rows whose logits are wanted), else r.
 //
 // x: [..][x_stride/4] vec4   w: [dim/4] vec4   y: [rows][y_stride/4] vec4   dim is a multiple of 4.
@@ -12,6 +12,7 @@ struct Params {
     rows_at: u32,  // word of step
     eps: f32,
     offset: f32,
+    accumulate: u32, // 1: add to y
     grid_x: u32,
 }
 
@@ -52,6 +53,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let scale = 1.0 / sqrt(total / f32(p.dim) + p.eps);
     let to = r * (p.y_stride / 4u);
     for (var i = local.x; i < vectors; i += WG) {
-        y[to + i] = (x[base + i] * scale) * (w[i] + p.offset);
+        var out = (x[base + i] * scale) * (w[i] + p.offset);
+        if (p.accumulate == 1u) {
+            out += y[to + i];
+        }
+        y[to + i] = out;
     }
 }

@@ -17,7 +17,18 @@ const LOGITS_TOLERANCE: f32 = 1e-3;
 const FIXTURE_MARGIN: f64 = 0.01;
 const REAL_MARGIN: f64 = 0.02;
 
-const FAMILIES: [&str; 4] = ["llama", "llama-mqa-bias", "llama3-rope", "llama-yarn"];
+const FAMILIES: [&str; 10] = [
+    "llama",
+    "llama-mqa-bias",
+    "llama3-rope",
+    "llama-yarn",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "smollm3",
+    "olmo2",
+    "granite",
+];
 const FORMATS: [&str; 8] = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"];
 
 pub fn rows(rows: &mut Rows) {

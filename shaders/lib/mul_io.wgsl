@@ -14,6 +14,7 @@ struct Params {
     y_column: u32,   // first output column of this part
     accumulate: u32, // 1: add to y
     has_bias: u32,
+    scale: f32,      // of the sum and its bias, before y is added
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -33,6 +34,7 @@ fn store(m: u32, n: u32, value: f32) {
     if (p.has_bias == 1u) {
         out = out + bias[column];
     }
+    out = out * p.scale;
     if (p.accumulate == 1u) {
         out = out + y[at];
     }

@@ -1,7 +1,13 @@
-//! Twins of `norm_rms`, `rope_kv` and `act_glu`.
+//! Twins of `norm_rms`, `norm_qk`, `rope_kv` and `act_glu`.
 
 use super::Launch;
-use crate::kernels::block::{ActGluParams, NormParams, RopeKvParams};
+use crate::kernels::block::{ActGluParams, NormParams, NormQkParams, RopeKvParams};
+
+/// 1 / sqrt(mean(x^2) + eps).
+fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    let sum: f64 = x.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    1.0 / ((sum / x.len() as f64) as f32 + eps).sqrt()
+}
 
 pub fn norm_rms(launch: &mut Launch<'_>) {
     let p: NormParams = launch.params();
@@ -12,11 +18,30 @@ pub fn norm_rms(launch: &mut Launch<'_>) {
     for r in 0..p.rows as usize {
         let source = if p.gather == 1 { meta[p.rows_at as usize + r] as usize } else { r };
         let from = &x[source * p.x_stride as usize..][..dim];
-        let sum: f64 = from.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-        let scale = 1.0 / ((sum / dim as f64) as f32 + p.eps).sqrt();
+        let scale = inverse_rms(from, p.eps);
         let to = &mut y[r * p.y_stride as usize..][..dim];
         for ((to, from), w) in to.iter_mut().zip(from).zip(w) {
-            *to = (from * scale) * (w + p.offset);
+            let value = (from * scale) * (w + p.offset);
+            *to = if p.accumulate == 1 { *to + value } else { value };
+        }
+    }
+}
+
+pub fn norm_qk(launch: &mut Launch<'_>) {
+    let p: NormQkParams = launch.params();
+    let weights = [launch.read[0], launch.read[1]].map(bytemuck::cast_slice::<u32, f32>);
+    let shapes = [(p.q_groups, p.q_dim, p.q_stride), (p.k_groups, p.k_dim, p.k_stride)];
+    for ((x, w), (groups, dim, stride)) in launch.write.iter_mut().zip(weights).zip(shapes) {
+        let x: &mut [f32] = bytemuck::cast_slice_mut(x);
+        for t in 0..p.tokens as usize {
+            for group in 0..groups as usize {
+                let at = t * stride as usize + group * dim as usize;
+                let x = &mut x[at..at + dim as usize];
+                let scale = inverse_rms(x, p.eps);
+                for (x, w) in x.iter_mut().zip(w) {
+                    *x = (*x * scale) * (w + p.offset);
+                }
+            }
         }
     }
 }
@@ -62,9 +87,14 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
 
 pub fn act_glu(launch: &mut Launch<'_>) {
     let p: ActGluParams = launch.params();
+    let act: fn(f32) -> f32 = match launch.variant.imports["act"].as_str() {
+        "act_silu" => |g| g / (1.0 + (-g).exp()),
+        "act_gelu_tanh" => |g| g / (1.0 + (-2.0 * 0.797_884_6 * (g + 0.044_715 * g * g * g)).exp()),
+        other => unreachable!("`{other}` is in the variant table without a twin"),
+    };
     let up: &[f32] = bytemuck::cast_slice(launch.read[0]);
     let gate: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
     for (gate, up) in gate.iter_mut().zip(up).take(p.count as usize) {
-        *gate = *gate / (1.0 + (-*gate).exp()) * up;
+        *gate = act(*gate) * up;
     }
 }

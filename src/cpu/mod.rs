@@ -152,6 +152,7 @@ fn run_twin(mut launch: Launch<'_>) {
         "embed" => mul::embed(&mut launch),
         "mul_mat" | "mul_vec" => mul::mul_mat(&mut launch),
         "norm_rms" => block::norm_rms(&mut launch),
+        "norm_qk" => block::norm_qk(&mut launch),
         "rope_kv" => block::rope_kv(&mut launch),
         "act_glu" => block::act_glu(&mut launch),
         "attn_paged" => attn::attn_paged(&mut launch),

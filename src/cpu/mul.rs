@@ -89,7 +89,8 @@ pub fn mul_mat(launch: &mut Launch<'_>) {
                 let column = p.y_column as usize + strip * LANES + lane;
                 let at = token * p.y_stride as usize + column;
                 let biased = if p.has_bias == 1 { sum + bias[column] } else { *sum };
-                y[at] = if p.accumulate == 1 { biased + y[at] } else { biased };
+                let scaled = biased * p.scale;
+                y[at] = if p.accumulate == 1 { scaled + y[at] } else { scaled };
             }
         }
     }

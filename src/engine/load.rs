@@ -98,7 +98,7 @@ impl Sizes {
         let blocks = blocks as u32;
         let context = context.min(blocks * block_size);
         // Scratch of a step must fit one binding as well.
-        let widest = spec.ffn.max(spec.hidden).max(spec.q_dim()).next_multiple_of(32);
+        let widest = spec.widest_row().next_multiple_of(32);
         // Kernels count values in 32 bits.
         let binding = facts.binding_bytes_max.min(u64::from(u32::MAX));
         let fits = (binding / (u64::from(widest) * 4)).clamp(1, 1 << 20) as u32;

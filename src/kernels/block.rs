@@ -1,4 +1,4 @@
-//! The kernels around the products of a transformer block: norm, RoPE with KV write, gate.
+//! The kernels around the products of a transformer block: norms, RoPE with KV write, gate.
 
 use super::{Kernel, fold_grid, named};
 use crate::record::{Binding, Facts, Recording};
@@ -14,6 +14,7 @@ pub struct NormParams {
     pub rows_at: u32,
     pub eps: f32,
     pub offset: f32,
+    pub accumulate: u32,
     pub grid_x: u32,
 }
 
@@ -34,6 +35,8 @@ pub struct NormRms {
     pub eps: f32,
     /// Added to every weight (1 for families that store `w - 1`).
     pub offset: f32,
+    /// Adds to `y` instead of overwriting it.
+    pub accumulate: bool,
 }
 
 impl NormRms {
@@ -49,9 +52,67 @@ impl NormRms {
             rows_at: self.rows_at.unwrap_or(0),
             eps: self.eps,
             offset: self.offset,
+            accumulate: u32::from(self.accumulate),
             grid_x: grid[0],
         };
         recording.dispatch(variant, &params, vec![self.x, self.w, self.meta, self.y], grid);
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct NormQkParams {
+    pub tokens: u32,
+    pub q_groups: u32,
+    pub q_dim: u32,
+    pub q_stride: u32,
+    pub k_groups: u32,
+    pub k_dim: u32,
+    pub k_stride: u32,
+    pub eps: f32,
+    pub offset: f32,
+    pub grid_x: u32,
+}
+
+pub const NORM_QK: Kernel = Kernel { stem: "norm_qk", bindings: 4, writes: &[2, 3] };
+
+/// RMS norms in place: each of the groups of `dim` values that a row of q and of k consists of
+/// (its heads, or the whole row).
+pub struct NormQk {
+    pub tokens: u32,
+    pub q: Binding,
+    pub q_stride: u32,
+    pub q_groups: u32,
+    pub q_dim: u32,
+    pub q_weight: Binding,
+    pub k: Binding,
+    pub k_stride: u32,
+    pub k_groups: u32,
+    pub k_dim: u32,
+    pub k_weight: Binding,
+    pub eps: f32,
+    /// Added to every weight.
+    pub offset: f32,
+}
+
+impl NormQk {
+    pub fn record(&self, facts: &Facts, recording: &mut Recording) {
+        let variant = named(if facts.software() { "norm_qk.w8" } else { "norm_qk.w64" });
+        let grid = fold_grid(self.tokens * (self.q_groups + self.k_groups), facts);
+        let params = NormQkParams {
+            tokens: self.tokens,
+            q_groups: self.q_groups,
+            q_dim: self.q_dim,
+            q_stride: self.q_stride,
+            k_groups: self.k_groups,
+            k_dim: self.k_dim,
+            k_stride: self.k_stride,
+            eps: self.eps,
+            offset: self.offset,
+            grid_x: grid[0],
+        };
+        let bindings = vec![self.q_weight, self.k_weight, self.q, self.k];
+        recording.dispatch(variant, &params, bindings, grid);
     }
 }
 
@@ -109,9 +170,33 @@ pub struct ActGluParams {
 
 pub const ACT_GLU: Kernel = Kernel { stem: "act_glu", bindings: 2, writes: &[1] };
 
-/// `gate` = silu(`gate`) * `up`, `count` values.
-pub fn act_glu(count: u32, gate: Binding, up: Binding, facts: &Facts, recording: &mut Recording) {
+/// What a gate does before it is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    Silu,
+    GeluTanh,
+}
+
+impl Gate {
+    fn name(self) -> &'static str {
+        match self {
+            Gate::Silu => "silu",
+            Gate::GeluTanh => "gelu_tanh",
+        }
+    }
+}
+
+/// `gate` = act(`gate`) * `up`, `count` values.
+pub fn act_glu(
+    act: Gate,
+    count: u32,
+    gate: Binding,
+    up: Binding,
+    facts: &Facts,
+    recording: &mut Recording,
+) {
     let grid = fold_grid(count.div_ceil(64), facts);
     let params = ActGluParams { count, grid_x: grid[0] };
-    recording.dispatch(named("act_glu"), &params, vec![up, gate], grid);
+    let variant = named(&format!("act_glu.{}", act.name()));
+    recording.dispatch(variant, &params, vec![up, gate], grid);
 }

@@ -30,11 +30,12 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 11] = [
+pub const KERNELS: [Kernel; 12] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,
     block::NORM_RMS,
+    block::NORM_QK,
     block::ROPE_KV,
     block::ACT_GLU,
     attn::ATTN_PAGED,

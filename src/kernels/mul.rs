@@ -34,6 +34,7 @@ pub struct MulParams {
     pub y_column: u32,
     pub accumulate: u32,
     pub has_bias: u32,
+    pub scale: f32,
 }
 
 pub const MUL_MAT: Kernel = Kernel { stem: "mul_mat", bindings: 5, writes: &[4] };
@@ -45,7 +46,7 @@ const THREADS_WANTED: u32 = 16_384;
 /// Tokens per thread or workgroup that have a variant.
 const TILES: [u32; 4] = [1, 2, 4, 8];
 
-/// Operands of a product: `y[.., column..]` (+)= `x` wᵀ + `bias`. Strides in values.
+/// Operands of a product: `y[.., column..]` (+)= (`x` wᵀ + `bias`) · `scale`. Strides in values.
 pub struct Mul<'a> {
     pub w: &'a Matrix,
     pub tokens: u32,
@@ -56,6 +57,7 @@ pub struct Mul<'a> {
     pub bias: Option<Binding>,
     /// Adds to `y` (a residual) instead of overwriting it.
     pub accumulate: bool,
+    pub scale: f32,
 }
 
 /// Parts that k is cut into: a constant of the shape and the device, never of the token count.
@@ -102,6 +104,7 @@ impl Mul<'_> {
                 y_column: part.first,
                 accumulate: u32::from(self.accumulate),
                 has_bias: u32::from(self.bias.is_some()),
+                scale: self.scale,
             };
             let bias = self.bias.unwrap_or(part.scales);
             let bindings = vec![part.quants, part.scales, self.x, bias, self.y];

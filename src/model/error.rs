@@ -11,6 +11,11 @@ pub enum ModelError {
     Device(#[from] DeviceError),
     #[error("{file}: architecture `{found}` is not supported; supported: {supported}")]
     Architecture { file: String, found: String, supported: String },
+    #[error(
+        "{file}: tensor `{tensor}` has no place in a {family} model; the file is of a variant that \
+         is not supported"
+    )]
+    LeftOver { file: String, tensor: String, family: &'static str },
     #[error("{file}: `{key}`: {problem}")]
     Config { file: String, key: String, problem: String },
     #[error(

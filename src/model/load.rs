@@ -1,13 +1,13 @@
-//! Loading: sizes first (refused with figures if they cannot fit), then every tensor read by rows,
-//! repacked once into its streams and written to the device.
+//! The model on a device, and its sizes: they come first, and are refused with figures if they
+//! cannot fit; then the [`Loader`] brings the weights.
 
-use super::names::Place;
-use super::{ModelError, Spec};
+use super::loader::Loader;
+use super::{ModelError, Rope, Spec};
 use crate::kernels::attn::{Heads, partial_values};
-use crate::kernels::mul::{Matrix, MatrixPart};
+use crate::kernels::mul::Matrix;
 use crate::kernels::{layout, sample};
 use crate::record::{Binding, Device, Facts};
-use crate::weights::{Tensor, Weights, blocks};
+use crate::weights::Weights;
 
 /// Sizes that the engine chooses.
 #[derive(Clone, Copy, Debug)]
@@ -41,26 +41,61 @@ impl Budget {
 /// Told of (bytes read so far, bytes in all).
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Most bytes of one weight buffer, so that repacking never holds a huge tensor twice.
-const PART_BYTES_MAX: u64 = 256 << 20;
-
 /// Partial results of split attention that one step may hold, per head.
 const PARTIALS_PER_HEAD: u32 = 512;
 
+/// A product with its bias, where there is one.
+pub(super) struct Linear {
+    pub w: Matrix,
+    pub bias: Option<Binding>,
+}
+
+/// What makes q, k and v.
+pub(super) struct Attention {
+    pub q: Linear,
+    pub k: Linear,
+    pub v: Linear,
+    /// Norms of q and k.
+    pub norms: Option<[Binding; 2]>,
+}
+
+/// A gated feed-forward: `down(act(gate x) * (up x))`.
+pub(super) struct FeedForward {
+    pub gate: Linear,
+    pub up: Linear,
+    pub down: Linear,
+}
+
+/// The weights of one layer.
 pub(super) struct Layer {
-    pub attention_norm: Binding,
-    pub q: Matrix,
-    pub k: Matrix,
-    pub v: Matrix,
-    pub out: Matrix,
-    pub ffn_norm: Binding,
-    pub gate: Matrix,
-    pub up: Matrix,
-    pub down: Matrix,
-    /// Biases of q, k, v, out, gate, up, down, where there are any.
-    pub bias: [Option<Binding>; 7],
-    pub k_cache: Binding,
-    pub v_cache: Binding,
+    pub attention_norm: Option<Binding>,
+    pub attention: Attention,
+    pub out: Linear,
+    pub attention_post_norm: Option<Binding>,
+    pub ffn_norm: Option<Binding>,
+    pub ffn: FeedForward,
+    pub ffn_post_norm: Option<Binding>,
+}
+
+impl Layer {
+    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let (a, f) = (&self.attention, &self.ffn);
+        [&a.q, &a.k, &a.v, &self.out, &f.gate, &f.up, &f.down].into_iter().map(|l| &l.w)
+    }
+}
+
+/// All weights of a model.
+pub(super) struct Weighed {
+    pub embedding: Matrix,
+    pub head: Matrix,
+    pub final_norm: Binding,
+    pub layers: Vec<Layer>,
+}
+
+/// The cache of one layer.
+pub(super) struct Cache {
+    pub k: Binding,
+    pub v: Binding,
 }
 
 /// Buffers of one step.
@@ -91,8 +126,10 @@ pub struct Model {
     pub(super) embedding: Matrix,
     pub(super) head: Matrix,
     pub(super) final_norm: Binding,
-    pub(super) rope: Binding,
+    /// Table of [`Spec::rope`], and of [`Spec::local_rope`] or the same again.
+    pub(super) ropes: [Binding; 2],
     pub(super) layers: Vec<Layer>,
+    pub(super) caches: Vec<Cache>,
     pub(super) scratch: Scratch,
 }
 
@@ -117,7 +154,9 @@ impl Model {
             bytes = bytes.saturating_add(streams.map_or(u64::MAX, |s| s.total));
         }
         let kv = spec.kv_bytes_per_token().saturating_mul(pool_tokens(options));
-        let rope = u64::from(options.context_max) * u64::from(spec.rope.rotary) * 4;
+        let ropes = [Some(&spec.rope), spec.local_rope.as_ref()].into_iter().flatten();
+        let rotary = ropes.map(|rope| u64::from(rope.rotary)).sum::<u64>();
+        let rope = u64::from(options.context_max) * rotary * 4;
         let scratch = rope + scratch_sizes(spec, options, facts).iter().map(|s| s.1).sum::<u64>();
         Ok(Budget { weights: bytes, kv, scratch })
     }
@@ -144,8 +183,32 @@ impl Model {
                 have,
             });
         }
-        let total = weights.tensors().values().map(|t| t.bytes).sum();
-        Loader { weights, device, spec: &spec, done: 0, total, progress }.load(options, facts)
+        let mut loader = Loader::new(weights, device, &spec, progress);
+        let Weighed { embedding, head, final_norm, layers } = loader.load()?;
+        let caches = caches(&mut loader, &spec, &options)?;
+        let mut table = |label: &str, rope: &Rope| {
+            let table = rope.table(options.context_max);
+            loader.buffer(label, bytemuck::cast_slice(&table))
+        };
+        let rope = table("rope table", &spec.rope)?;
+        let local = match &spec.local_rope {
+            Some(local) => table("local rope table", local)?,
+            None => rope,
+        };
+        let scratch = scratch(&mut loader, &spec, &options, &facts)?;
+        let ropes = [rope, local];
+        Ok(Self {
+            spec,
+            options,
+            facts,
+            embedding,
+            head,
+            final_norm,
+            ropes,
+            layers,
+            caches,
+            scratch,
+        })
     }
 
     /// The heads as attention sees them.
@@ -213,243 +276,48 @@ fn edits_per_row(spec: &Spec, options: &Options) -> u32 {
     options.context_max.min(spec.vocab) + 1024 + 64
 }
 
-/// The matrices of a layer with their rows and columns, in the order of [`Layer::bias`].
-fn matrices(spec: &Spec, l: u32) -> [(Place, u32, u32); 7] {
-    let (hidden, q, kv, ffn) = (spec.hidden, spec.q_dim(), spec.kv_dim(), spec.ffn);
-    [
-        (Place::Q(l), q, hidden),
-        (Place::K(l), kv, hidden),
-        (Place::V(l), kv, hidden),
-        (Place::AttentionOut(l), hidden, q),
-        (Place::Gate(l), ffn, hidden),
-        (Place::Up(l), ffn, hidden),
-        (Place::Down(l), hidden, ffn),
-    ]
+fn caches(
+    loader: &mut Loader<'_>,
+    spec: &Spec,
+    options: &Options,
+) -> Result<Vec<Cache>, ModelError> {
+    let bytes = u64::from(spec.kv_dim()) * 4 * pool_tokens(options);
+    let mut caches = Vec::new();
+    for l in 0..spec.layers {
+        let k = loader.zeros(&format!("K cache of layer {l}"), bytes)?;
+        let v = loader.zeros(&format!("V cache of layer {l}"), bytes)?;
+        caches.push(Cache { k, v });
+    }
+    Ok(caches)
 }
 
-struct Loader<'a> {
-    weights: &'a Weights,
-    device: &'a mut dyn Device,
-    spec: &'a Spec,
-    done: u64,
-    total: u64,
-    progress: Progress<'a>,
-}
-
-impl Loader<'_> {
-    fn load(mut self, options: Options, facts: Facts) -> Result<Model, ModelError> {
-        let spec = self.spec;
-        self.check()?;
-        let embedding = self.matrix(Place::Embedding, spec.vocab, spec.hidden)?;
-        let head = match spec.tied_head {
-            true => embedding.clone(),
-            false => self.matrix(Place::Head, spec.vocab, spec.hidden)?,
-        };
-        let final_norm = self.vector(Place::FinalNorm, ".weight", spec.hidden)?;
-        let mut layers = Vec::new();
-        for layer in 0..spec.layers {
-            layers.push(self.layer(layer, &options)?);
-        }
-        let table = spec.rope.table(options.context_max);
-        let rope = self.buffer("rope table", bytemuck::cast_slice(&table))?;
-        let mut buffers = Vec::new();
-        for (label, bytes) in scratch_sizes(spec, &options, &facts) {
-            buffers.push(self.zeros(label, bytes)?);
-        }
-        let [x, h, q, k, v, attention, gate, up, last, logits, weights, partial, ..] = buffers[..]
-        else {
-            unreachable!("scratch_sizes gives sixteen")
-        };
-        let [meta, rows, edits, out] = buffers[12..] else { unreachable!("sixteen") };
-        let scratch = Scratch {
-            x,
-            h,
-            q,
-            k,
-            v,
-            attention,
-            gate,
-            up,
-            last,
-            logits,
-            weights,
-            partial,
-            meta,
-            rows,
-            edits,
-            out,
-        };
-        let spec = spec.clone();
-        Ok(Model { spec, options, facts, embedding, head, final_norm, rope, layers, scratch })
-    }
-
-    /// Every tensor is there and has its shape: known before anything is uploaded.
-    fn check(&self) -> Result<(), ModelError> {
-        let spec = self.spec;
-        let expect = |place: Place, shape: &[u32]| {
-            let shape: Vec<u64> = shape.iter().map(|&axis| u64::from(axis)).collect();
-            self.weights.expect(&(spec.dialect.stem(place) + ".weight"), &shape).map(|_| ())
-        };
-        expect(Place::Embedding, &[spec.vocab, spec.hidden])?;
-        if !spec.tied_head {
-            expect(Place::Head, &[spec.vocab, spec.hidden])?;
-        }
-        expect(Place::FinalNorm, &[spec.hidden])?;
-        for l in 0..spec.layers {
-            expect(Place::AttentionNorm(l), &[spec.hidden])?;
-            expect(Place::FfnNorm(l), &[spec.hidden])?;
-            for (place, rows, cols) in matrices(spec, l) {
-                expect(place, &[rows, cols])?;
-            }
-        }
-        Ok(())
-    }
-
-    fn layer(&mut self, l: u32, options: &Options) -> Result<Layer, ModelError> {
-        let spec = self.spec;
-        let (attention_norm, ffn_norm) = (Place::AttentionNorm(l), Place::FfnNorm(l));
-        let places = matrices(spec, l);
-        let mut bias = [None; 7];
-        for (n, (place, rows, _)) in places.into_iter().enumerate() {
-            let must = if n < 4 { spec.attention_bias } else { spec.mlp_bias };
-            bias[n] = self.bias(place, rows, must)?;
-        }
-        let mut matrix = |n: usize| {
-            let (place, rows, cols) = places[n];
-            self.matrix(place, rows, cols)
-        };
-        let [q, k, v, out] = [matrix(0)?, matrix(1)?, matrix(2)?, matrix(3)?];
-        let [gate, up, down] = [matrix(4)?, matrix(5)?, matrix(6)?];
-        let cache = u64::from(spec.kv_dim()) * 4 * pool_tokens(options);
-        Ok(Layer {
-            attention_norm: self.vector(attention_norm, ".weight", spec.hidden)?,
-            q,
-            k,
-            v,
-            out,
-            ffn_norm: self.vector(ffn_norm, ".weight", spec.hidden)?,
-            gate,
-            up,
-            down,
-            bias,
-            k_cache: self.zeros(&format!("K cache of layer {l}"), cache)?,
-            v_cache: self.zeros(&format!("V cache of layer {l}"), cache)?,
-        })
-    }
-
-    /// Heads whose rows are stored with adjacent rotary pairs at this place.
-    fn paired_heads(&self, place: Place) -> Option<u32> {
-        match place {
-            Place::Q(_) if self.spec.adjacent_pairs => Some(self.spec.heads),
-            Place::K(_) if self.spec.adjacent_pairs => Some(self.spec.kv_heads),
-            _ => None,
-        }
-    }
-
-    fn matrix(&mut self, place: Place, rows: u32, cols: u32) -> Result<Matrix, ModelError> {
-        let name = self.spec.dialect.stem(place) + ".weight";
-        let weights = self.weights;
-        let tensor = weights.expect(&name, &[u64::from(rows), u64::from(cols)])?;
-        let facts = self.device.facts();
-        let limit = facts.binding_bytes_max.min(facts.buffer_bytes_max).min(PART_BYTES_MAX);
-        let fit = layout::rows_within(tensor.format, u64::from(cols), limit);
-        if fit == 0 {
-            let bytes = tensor.bytes / u64::from(rows);
-            let error = crate::record::DeviceError::TooLarge { label: name, bytes, limit };
-            return Err(error.into());
-        }
-        let fit = u32::try_from(fit).unwrap_or(rows).min(rows);
-        // Heads whose rows are reordered stay whole.
-        let step = match self.paired_heads(place) {
-            Some(heads) => (fit / (rows / heads)).max(1) * (rows / heads),
-            None => fit,
-        };
-        let mut parts = Vec::new();
-        for first in (0..rows).step_by(step as usize) {
-            parts.push(self.part(tensor, place, first, step.min(rows - first), cols)?);
-        }
-        Ok(Matrix { format: tensor.format, rows, cols, parts })
-    }
-
-    fn part(
-        &mut self,
-        tensor: &Tensor,
-        place: Place,
-        first: u32,
-        rows: u32,
-        cols: u32,
-    ) -> Result<MatrixPart, ModelError> {
-        let mut raw = self.weights.read_rows(tensor, u64::from(first), u64::from(rows))?;
-        self.advance(raw.len() as u64);
-        if self.paired_heads(place).is_some() {
-            let heads = rows / self.spec.head_dim;
-            raw = half_split(&raw, rows as usize, heads as usize);
-        }
-        let words = layout::repack(tensor.format, rows as usize, cols as usize, &raw);
-        let sizes = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
-        let sizes = sizes.expect("repack computed the same");
-        let all = self.buffer(&tensor.name, bytemuck::cast_slice(&words))?;
-        let quants = Binding { bytes: sizes.quants, ..all };
-        let scales = match sizes.scales {
-            0 => Binding { bytes: 16, ..all },
-            bytes => Binding { offset: sizes.scales_at, bytes, ..all },
-        };
-        Ok(MatrixPart { first, rows, quants, scales })
-    }
-
-    fn bias(&mut self, place: Place, len: u32, must: bool) -> Result<Option<Binding>, ModelError> {
-        let name = self.spec.dialect.stem(place) + ".bias";
-        if !must && self.weights.tensor(&name).is_none() {
-            return Ok(None);
-        }
-        self.vector(place, ".bias", len).map(Some)
-    }
-
-    /// A one-axis tensor as f32.
-    fn vector(&mut self, place: Place, tail: &str, len: u32) -> Result<Binding, ModelError> {
-        let name = self.spec.dialect.stem(place) + tail;
-        let tensor = self.weights.expect(&name, &[u64::from(len)])?;
-        let mut raw = self.weights.read_rows(tensor, 0, u64::from(len))?;
-        self.advance(raw.len() as u64);
-        if let Some(heads) = self.paired_heads(place) {
-            raw = half_split(&raw, len as usize, heads as usize);
-        }
-        let mut values = vec![0f32; len as usize];
-        blocks::decode(tensor.format, &raw, &mut values);
-        self.buffer(&name, bytemuck::cast_slice(&values))
-    }
-
-    fn advance(&mut self, bytes: u64) {
-        self.done += bytes;
-        (self.progress)(self.done, self.total);
-    }
-
-    fn buffer(&mut self, label: &str, bytes: &[u8]) -> Result<Binding, ModelError> {
-        let binding = self.zeros(label, bytes.len() as u64)?;
-        self.device.write_buffer(binding.buffer, 0, bytes)?;
-        Ok(binding)
-    }
-
-    fn zeros(&mut self, label: &str, bytes: u64) -> Result<Binding, ModelError> {
-        let limit = self.device.facts().binding_bytes_max;
-        let bytes = bytes.next_multiple_of(16).max(16);
-        if bytes > limit {
-            let label = label.to_string();
-            return Err(crate::record::DeviceError::TooLarge { label, bytes, limit }.into());
-        }
-        let buffer = self.device.create_buffer(label, bytes)?;
-        Ok(Binding { buffer, offset: 0, bytes })
-    }
-}
-
-/// Reorders the rows of each head from adjacent rotary pairs (2i, 2i + 1) to halves (i, i + n/2).
-fn half_split(raw: &[u8], rows: usize, heads: usize) -> Vec<u8> {
-    let (row_bytes, head) = (raw.len() / rows, rows / heads);
-    let mut out = Vec::with_capacity(raw.len());
-    for row in 0..rows {
-        let (first, i) = (row / head * head, row % head);
-        let from = if i < head / 2 { 2 * i } else { 2 * (i - head / 2) + 1 };
-        out.extend_from_slice(&raw[(first + from) * row_bytes..][..row_bytes]);
-    }
-    out
+fn scratch(
+    loader: &mut Loader<'_>,
+    spec: &Spec,
+    options: &Options,
+    facts: &Facts,
+) -> Result<Scratch, ModelError> {
+    let mut sizes = scratch_sizes(spec, options, facts).into_iter();
+    let mut next = || {
+        let (label, bytes) = sizes.next().expect("as many as the fields of Scratch");
+        loader.zeros(label, bytes)
+    };
+    Ok(Scratch {
+        x: next()?,
+        h: next()?,
+        q: next()?,
+        k: next()?,
+        v: next()?,
+        attention: next()?,
+        gate: next()?,
+        up: next()?,
+        last: next()?,
+        logits: next()?,
+        weights: next()?,
+        partial: next()?,
+        meta: next()?,
+        rows: next()?,
+        edits: next()?,
+        out: next()?,
+    })
 }

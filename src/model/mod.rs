@@ -3,8 +3,12 @@
 
 mod batch;
 mod error;
+mod family;
 mod forward;
+mod gguf;
+mod hf;
 mod load;
+mod loader;
 mod names;
 mod rope;
 mod self_check;
@@ -12,7 +16,8 @@ mod spec;
 
 pub use batch::{Batch, BatchRow, Edit, SampleResult, SampleRow};
 pub use error::ModelError;
+pub use family::{FAMILIES, Family};
 pub use load::{Budget, Model, Options, Progress};
 pub use rope::Scaling;
 pub use self_check::self_check;
-pub use spec::{Rope, Spec};
+pub use spec::{Rope, Rotation, Spec};

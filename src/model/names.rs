@@ -1,20 +1,27 @@
 //! How the two kinds of file call the same tensors.
 
-/// A tensor's place in a decoder.
+use super::Family;
+use super::family::Norms;
+
+/// A tensor's place in a decoder; those of a layer come with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Part {
     Embedding,
     FinalNorm,
     Head,
-    AttentionNorm(u32),
-    Q(u32),
-    K(u32),
-    V(u32),
-    AttentionOut(u32),
-    FfnNorm(u32),
-    Gate(u32),
-    Up(u32),
-    Down(u32),
+    AttentionNorm,
+    Q,
+    K,
+    V,
+    QNorm,
+    KNorm,
+    AttentionOut,
+    AttentionPostNorm,
+    FfnNorm,
+    Gate,
+    Up,
+    Down,
+    FfnPostNorm,
 }
 
 /// The naming of a file.
@@ -29,46 +36,68 @@ pub enum Dialect {
 
 impl Dialect {
     /// The name without `.weight` or `.bias`.
-    pub fn stem(self, place: Place) -> String {
+    pub fn stem(self, family: &Family, part: Part, layer: u32) -> String {
         match self {
-            Dialect::Gguf => gguf(place),
-            Dialect::Hf { prefix } => hf(place, prefix),
+            Dialect::Gguf => gguf(family, part, layer),
+            Dialect::Hf { prefix } => hf(family, part, layer, prefix),
+        }
+    }
+
+    /// What the names of the tensors of a layer begin with.
+    pub fn layer(self, layer: u32) -> String {
+        match self {
+            Dialect::Gguf => format!("blk.{layer}."),
+            Dialect::Hf { prefix } => format!("{prefix}layers.{layer}."),
         }
     }
 }
 
-fn gguf(place: Place) -> String {
-    let (layer, tail) = match place {
-        Place::Embedding => return "token_embd".into(),
-        Place::FinalNorm => return "output_norm".into(),
-        Place::Head => return "output".into(),
-        Place::AttentionNorm(l) => (l, "attn_norm"),
-        Place::Q(l) => (l, "attn_q"),
-        Place::K(l) => (l, "attn_k"),
-        Place::V(l) => (l, "attn_v"),
-        Place::AttentionOut(l) => (l, "attn_output"),
-        Place::FfnNorm(l) => (l, "ffn_norm"),
-        Place::Gate(l) => (l, "ffn_gate"),
-        Place::Up(l) => (l, "ffn_up"),
-        Place::Down(l) => (l, "ffn_down"),
+fn gguf(family: &Family, part: Part, layer: u32) -> String {
+    let tail = match part {
+        Part::Embedding => return "token_embd".into(),
+        Part::FinalNorm => return "output_norm".into(),
+        Part::Head => return "output".into(),
+        Part::Q | Part::K | Part::V if family.fused => "attn_qkv",
+        Part::Gate if family.fused => "ffn_up",
+        Part::AttentionNorm => "attn_norm",
+        Part::Q => "attn_q",
+        Part::K => "attn_k",
+        Part::V => "attn_v",
+        Part::QNorm => "attn_q_norm",
+        Part::KNorm => "attn_k_norm",
+        Part::AttentionOut => "attn_output",
+        Part::AttentionPostNorm => "post_attention_norm",
+        Part::FfnNorm => "ffn_norm",
+        Part::Gate => "ffn_gate",
+        Part::Up => "ffn_up",
+        Part::Down => "ffn_down",
+        Part::FfnPostNorm => "post_ffw_norm",
     };
     format!("blk.{layer}.{tail}")
 }
 
-fn hf(place: Place, prefix: &str) -> String {
-    let (layer, tail) = match place {
-        Place::Embedding => return format!("{prefix}embed_tokens"),
-        Place::FinalNorm => return format!("{prefix}norm"),
-        Place::Head => return "lm_head".into(),
-        Place::AttentionNorm(l) => (l, "input_layernorm"),
-        Place::Q(l) => (l, "self_attn.q_proj"),
-        Place::K(l) => (l, "self_attn.k_proj"),
-        Place::V(l) => (l, "self_attn.v_proj"),
-        Place::AttentionOut(l) => (l, "self_attn.o_proj"),
-        Place::FfnNorm(l) => (l, "post_attention_layernorm"),
-        Place::Gate(l) => (l, "mlp.gate_proj"),
-        Place::Up(l) => (l, "mlp.up_proj"),
-        Place::Down(l) => (l, "mlp.down_proj"),
+fn hf(family: &Family, part: Part, layer: u32, prefix: &str) -> String {
+    let tail = match part {
+        Part::Embedding => return format!("{prefix}embed_tokens"),
+        Part::FinalNorm => return format!("{prefix}norm"),
+        Part::Head => return "lm_head".into(),
+        Part::Q | Part::K | Part::V if family.fused => "self_attn.qkv_proj",
+        Part::Gate | Part::Up if family.fused => "mlp.gate_up_proj",
+        Part::AttentionNorm => "input_layernorm",
+        Part::Q => "self_attn.q_proj",
+        Part::K => "self_attn.k_proj",
+        Part::V => "self_attn.v_proj",
+        Part::QNorm => "self_attn.q_norm",
+        Part::KNorm => "self_attn.k_norm",
+        Part::AttentionOut => "self_attn.o_proj",
+        // What follows attention in a block that normalises before is the feed-forward's norm.
+        Part::FfnNorm if family.norms == Norms::Before => "post_attention_layernorm",
+        Part::FfnNorm => "pre_feedforward_layernorm",
+        Part::AttentionPostNorm => "post_attention_layernorm",
+        Part::Gate => "mlp.gate_proj",
+        Part::Up => "mlp.up_proj",
+        Part::Down => "mlp.down_proj",
+        Part::FfnPostNorm => "post_feedforward_layernorm",
     };
     format!("{prefix}layers.{layer}.{tail}")
 }

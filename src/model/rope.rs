@@ -37,12 +37,8 @@ fn refuse(file: &str, key: &str, problem: String) -> ModelError {
 const KINDS: &str = "supported: default, linear, llama3, yarn";
 
 impl Scaling {
-    pub(super) fn from_hf(weights: &Weights, meta: &HfMeta) -> Result<Self, ModelError> {
-        let file = weights.name();
-        let has = |key: &str| meta.get(key).is_some_and(|v| v.is_object());
-        let Some(at) = ["rope_parameters", "rope_scaling"].into_iter().find(|k| has(k)) else {
-            return Ok(Self::None);
-        };
+    /// What config.json says at the object `at`.
+    pub(super) fn from_hf(file: &str, meta: &HfMeta, at: &str) -> Result<Self, ModelError> {
         let key = |tail: &str| format!("{at}.{tail}");
         let kind = match meta.find_str(&key("rope_type"))? {
             Some(kind) => kind,

@@ -11,8 +11,7 @@ const ROWS: [u32; 4] = [2, 7, 8, 33];
 /// Checks one matrix of every format the model has, and of every way that k is cut.
 pub fn self_check(model: &Model, device: &mut dyn Device) -> Result<(), ModelError> {
     let mut seen = BTreeSet::new();
-    let layers =
-        model.layers.iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.out, &l.gate, &l.up, &l.down]);
+    let layers = model.layers.iter().flat_map(|layer| layer.matrices());
     for matrix in layers.chain([&model.head]) {
         if seen.insert((matrix.format, segments(matrix, &model.facts))) {
             check(model, matrix, device)?;
@@ -42,8 +41,18 @@ fn check(model: &Model, w: &Matrix, device: &mut dyn Device) -> Result<(), Model
         let from = (first * x_stride) as usize;
         let rows = &values[from..from + (tokens * x_stride) as usize];
         recording.upload(x.buffer, 0, bytemuck::cast_slice(rows));
-        Mul { w: &part, tokens, x, x_stride, y, y_stride, bias: None, accumulate: false }
-            .record(&model.facts, &mut recording);
+        Mul {
+            w: &part,
+            tokens,
+            x,
+            x_stride,
+            y,
+            y_stride,
+            bias: None,
+            accumulate: false,
+            scale: 1.0,
+        }
+        .record(&model.facts, &mut recording);
         recording.download(Binding { bytes: u64::from(tokens * y_stride) * 4, ..y });
         device.run(&recording).map(|f| f.bytes)
     };

@@ -1,11 +1,12 @@
 //! [`Spec`]: the facts of a checkpoint that the forward pass needs, read from GGUF metadata or
 //! config.json. A family is data here, never a copy of the model.
 
-use super::ModelError;
-use super::names::Dialect;
+use super::family::{Activation, Bias, FAMILIES, Family};
+use super::names::{Dialect, Part};
 use super::rope::Scaling;
+use super::{ModelError, gguf, hf};
 use crate::kernels::attn::HEAD_DIMS;
-use crate::weights::{GgufMeta, HfMeta, Meta, Weights};
+use crate::weights::{Meta, Weights};
 
 /// Rotary position embedding.
 #[derive(Clone, PartialEq, Debug)]
@@ -16,10 +17,41 @@ pub struct Rope {
     pub scaling: Scaling,
 }
 
+/// How a layer rotates q and k.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rotation {
+    /// Not at all.
+    None,
+    /// By [`Spec::rope`].
+    Global,
+    /// By [`Spec::local_rope`].
+    Local,
+}
+
+/// Rows of a stored tensor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Stored {
+    /// Without `.weight` or `.bias`.
+    pub stem: String,
+    /// First row of the part in the tensor, and the rows of the whole tensor.
+    pub first: u32,
+    pub of: u32,
+}
+
+/// Rows stored as adjacent rotary pairs: `len` of every `head`, from `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pairs {
+    pub head: u32,
+    pub first: u32,
+    pub len: u32,
+}
+
 /// What differs between models.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
+    /// As the file calls it.
     pub architecture: String,
+    pub family: &'static Family,
     pub layers: u32,
     pub hidden: u32,
     pub heads: u32,
@@ -31,38 +63,65 @@ pub struct Spec {
     /// Positions the model was made for.
     pub context: u32,
     pub norm_eps: f32,
+    /// Added to every stored norm weight.
+    pub norm_offset: f32,
+    pub activation: Activation,
     pub rope: Rope,
-    /// Factor of the scores, 1 / sqrt(head_dim).
+    /// The rotation of window layers, where it is another one.
+    pub local_rope: Option<Rope>,
+    /// Per layer.
+    pub rotations: Vec<Rotation>,
+    /// Per layer, the keys that a token sees, itself included: query i sees key j where
+    /// i - window < j <= i. `None` for all.
+    pub windows: Vec<Option<u32>>,
+    /// Factor of the scores.
     pub attention_scale: f32,
+    /// Factors of the embeddings, of what a block adds to the residual, and of the logits.
+    pub embedding_scale: f32,
+    pub residual_scale: f32,
+    pub logit_scale: f32,
     /// The head is the embedding.
     pub tied_head: bool,
     /// q and k rows are stored with adjacent rotary pairs (GGUF of the llama kind).
     pub adjacent_pairs: bool,
     /// Biases that must be there; others are used where the file has them.
-    pub attention_bias: bool,
+    pub attention_bias: Bias,
     pub mlp_bias: bool,
     pub dialect: Dialect,
 }
 
-/// Architectures this version runs.
-const ARCHITECTURES: [&str; 1] = ["llama"];
-
 impl Spec {
     pub fn read(weights: &Weights) -> Result<Self, ModelError> {
-        let architecture = match weights.meta() {
-            Meta::Gguf(meta) => meta.architecture()?,
-            Meta::Hf(meta) => meta.architecture()?,
+        let (architecture, family) = match weights.meta() {
+            Meta::Gguf(meta) => {
+                let found = meta.architecture()?;
+                (found, Family::of_gguf(found))
+            }
+            Meta::Hf(meta) => {
+                let found = meta.architecture()?;
+                (found, Family::of_hf(found))
+            }
         };
-        if !ARCHITECTURES.contains(&architecture) {
+        let Some(family) = family else {
+            let names: Vec<&str> = match weights.meta() {
+                Meta::Gguf(_) => FAMILIES.iter().filter_map(|f| f.gguf).collect(),
+                Meta::Hf(_) => FAMILIES.iter().map(|f| f.hf).collect(),
+            };
+            let mut supported = Vec::new();
+            for name in names {
+                if !supported.contains(&name) {
+                    supported.push(name);
+                }
+            }
             return Err(ModelError::Architecture {
                 file: weights.name().into(),
                 found: architecture.into(),
-                supported: ARCHITECTURES.join(", "),
+                supported: supported.join(", "),
             });
-        }
+        };
         let spec = match weights.meta() {
-            Meta::Gguf(meta) => from_gguf(weights, meta, architecture)?,
-            Meta::Hf(meta) => from_hf(weights, meta)?,
+            Meta::Gguf(meta) => gguf::read(weights, meta, family)?,
+            Meta::Hf(meta) => hf::read(weights, meta, family)?,
         };
         spec.check(weights.name())?;
         Ok(spec)
@@ -78,9 +137,48 @@ impl Spec {
         self.kv_heads * self.head_dim
     }
 
+    /// Values of the longest row of a step's scratch.
+    pub fn widest_row(&self) -> u32 {
+        self.ffn.max(self.hidden).max(self.q_dim())
+    }
+
     /// Bytes of K and V of one token in all layers, at four bytes a value.
     pub fn kv_bytes_per_token(&self) -> u64 {
         u64::from(self.layers) * u64::from(self.kv_dim()) * 2 * 4
+    }
+
+    /// The rotation of layer `l`.
+    pub fn rope_of(&self, l: u32) -> Option<&Rope> {
+        match self.rotations[l as usize] {
+            Rotation::None => None,
+            Rotation::Global => Some(&self.rope),
+            Rotation::Local => self.local_rope.as_ref(),
+        }
+    }
+
+    /// Where the rows of `part` of layer `l` are stored; the part has `rows` of them.
+    pub(super) fn stored(&self, part: Part, l: u32, rows: u32) -> Stored {
+        let stem = self.dialect.stem(self.family, part, l);
+        let (q, kv) = (self.q_dim(), self.kv_dim());
+        let (first, of) = match part {
+            _ if !self.family.fused => (0, rows),
+            Part::Q => (0, q + 2 * kv),
+            Part::K => (q, q + 2 * kv),
+            Part::V => (q + kv, q + 2 * kv),
+            Part::Gate => (0, 2 * self.ffn),
+            Part::Up => (self.ffn, 2 * self.ffn),
+            _ => (0, rows),
+        };
+        Stored { stem, first, of }
+    }
+
+    /// The rows of `part` that are stored as adjacent rotary pairs.
+    pub(super) fn pairs(&self, part: Part) -> Option<Pairs> {
+        let head = self.head_dim;
+        match part {
+            Part::Q | Part::K if self.adjacent_pairs => Some(Pairs { head, first: 0, len: head }),
+            _ => None,
+        }
     }
 
     fn check(&self, file: &str) -> Result<(), ModelError> {
@@ -95,14 +193,16 @@ impl Spec {
             let known = HEAD_DIMS.map(|d| d.to_string()).join(", ");
             return fail("head_dim", format!("{} is not one of {known}", self.head_dim));
         }
-        if !self.rope.rotary.is_multiple_of(2) || self.rope.rotary > self.head_dim {
-            let (rotary, head) = (self.rope.rotary, self.head_dim);
-            return fail("rope dimensions", format!("{rotary} of a head of {head}"));
+        for rope in [Some(&self.rope), self.local_rope.as_ref()].into_iter().flatten() {
+            if !rope.rotary.is_multiple_of(2) || rope.rotary > self.head_dim {
+                let (rotary, head) = (rope.rotary, self.head_dim);
+                return fail("rope dimensions", format!("{rotary} of a head of {head}"));
+            }
         }
-        // Rows of q and the caches of all layers are counted in 32 and 64 bits.
-        if self.heads >= 1 << 20 || self.layers >= 1 << 16 {
-            let (heads, layers) = (self.heads, self.layers);
-            return fail("layers and heads", format!("{layers} and {heads} are too many"));
+        // Rows of q are counted in 32 bits, those of fused tensors too.
+        if self.heads >= 1 << 20 || self.ffn >= 1 << 29 {
+            let (heads, ffn) = (self.heads, self.ffn);
+            return fail("heads and ffn", format!("{heads} and {ffn} are too many"));
         }
         if !self.hidden.is_multiple_of(4) {
             return fail("hidden_size", format!("{} is no multiple of 4", self.hidden));
@@ -112,108 +212,31 @@ impl Spec {
 }
 
 /// A count that must fit kernels' 32-bit indices.
-fn count(file: &str, key: &str, value: u64) -> Result<u32, ModelError> {
+pub(super) fn count(file: &str, key: &str, value: u64) -> Result<u32, ModelError> {
     u32::try_from(value).ok().filter(|v| *v > 0 && *v < 1 << 30).ok_or_else(|| {
         let problem = format!("{value} is out of range 1..2^30");
         ModelError::Config { file: file.into(), key: key.into(), problem }
     })
 }
 
+/// A count of layers; lists of one entry each are made for it.
+pub(super) fn layers(file: &str, key: &str, value: u64) -> Result<u32, ModelError> {
+    let value = count(file, key, value)?;
+    if value < 1 << 16 {
+        return Ok(value);
+    }
+    let problem = format!("{value} are too many");
+    Err(ModelError::Config { file: file.into(), key: key.into(), problem })
+}
+
 /// Rows of the embedding, whatever else the file says of its vocabulary.
-fn vocab(weights: &Weights, name: &str, hidden: u32) -> Result<u32, ModelError> {
+pub(super) fn vocab(weights: &Weights, name: &str, hidden: u32) -> Result<u32, ModelError> {
     let rows = weights.tensor(name).map_or(0, crate::weights::Tensor::rows);
     weights.expect(name, &[rows, u64::from(hidden)])?;
     count(weights.name(), name, rows)
 }
 
-fn from_gguf(weights: &Weights, meta: &GgufMeta, arch: &str) -> Result<Spec, ModelError> {
-    let file = weights.name();
-    let key = |tail: &str| format!("{arch}.{tail}");
-    let positive = |tail: &str| -> Result<u32, ModelError> {
-        count(file, &key(tail), meta.positive(&key(tail))?)
-    };
-    let find = |tail: &str| -> Result<Option<u32>, ModelError> {
-        meta.find_u64(&key(tail))?.map(|v| count(file, &key(tail), v)).transpose()
-    };
-    let (hidden, heads) = (positive("embedding_length")?, positive("attention.head_count")?);
-    let head_dim = match find("attention.key_length")? {
-        Some(length) => length,
-        None => hidden / heads,
-    };
-    let rotary = find("rope.dimension_count")?.unwrap_or(head_dim);
-    Ok(Spec {
-        architecture: arch.into(),
-        layers: positive("block_count")?,
-        hidden,
-        heads,
-        kv_heads: find("attention.head_count_kv")?.unwrap_or(heads),
-        head_dim,
-        ffn: positive("feed_forward_length")?,
-        vocab: vocab(weights, "token_embd.weight", hidden)?,
-        context: positive("context_length")?,
-        norm_eps: meta.f32(&key("attention.layer_norm_rms_epsilon"))?,
-        rope: Rope {
-            rotary,
-            theta: meta.find_f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
-            scaling: Scaling::from_gguf(weights, meta, arch, rotary)?,
-        },
-        attention_scale: 1.0 / (head_dim as f32).sqrt(),
-        tied_head: weights.tensor("output.weight").is_none(),
-        adjacent_pairs: true,
-        attention_bias: false,
-        mlp_bias: false,
-        dialect: Dialect::Gguf,
-    })
-}
-
-fn from_hf(weights: &Weights, meta: &HfMeta) -> Result<Spec, ModelError> {
-    let file = weights.name();
-    let positive = |key: &str| -> Result<u32, ModelError> { count(file, key, meta.positive(key)?) };
-    let find = |key: &str| -> Result<Option<u32>, ModelError> {
-        meta.find_u64(key)?.map(|v| count(file, key, v)).transpose()
-    };
-    let prefix = if weights.tensor("embed_tokens.weight").is_some() { "" } else { "model." };
-    let (hidden, heads) = (positive("hidden_size")?, positive("num_attention_heads")?);
-    let head_dim = match find("head_dim")? {
-        Some(dim) => dim,
-        None => hidden / heads,
-    };
-    let has_head = weights.tensor("lm_head.weight").is_some();
-    let tied = meta.find_bool("tie_word_embeddings")?;
-    if tied != Some(true) && !has_head {
-        return Err(ModelError::Config {
-            file: file.into(),
-            key: "tie_word_embeddings".into(),
-            problem: "is not true, but there is no tensor `lm_head.weight`".into(),
-        });
-    }
-    if let Some(act) = meta.find_str("hidden_act")?
-        && act != "silu"
-    {
-        let problem = format!("`{act}` is not supported; supported: silu");
-        return Err(ModelError::Config { file: file.into(), key: "hidden_act".into(), problem });
-    }
-    let theta = match meta.find_f32("rope_parameters.rope_theta")? {
-        Some(theta) => theta,
-        None => meta.find_f32("rope_theta")?.unwrap_or(10_000.0),
-    };
-    Ok(Spec {
-        architecture: meta.architecture()?.into(),
-        layers: positive("num_hidden_layers")?,
-        hidden,
-        heads,
-        kv_heads: find("num_key_value_heads")?.unwrap_or(heads),
-        head_dim,
-        ffn: positive("intermediate_size")?,
-        vocab: vocab(weights, &format!("{prefix}embed_tokens.weight"), hidden)?,
-        context: positive("max_position_embeddings")?,
-        norm_eps: meta.f32("rms_norm_eps")?,
-        rope: Rope { rotary: head_dim, theta, scaling: Scaling::from_hf(weights, meta)? },
-        attention_scale: 1.0 / (head_dim as f32).sqrt(),
-        tied_head: tied == Some(true),
-        adjacent_pairs: false,
-        attention_bias: meta.find_bool("attention_bias")?.unwrap_or(false),
-        mlp_bias: meta.find_bool("mlp_bias")?.unwrap_or(false),
-        dialect: Dialect::Hf { prefix },
-    })
+/// Per layer, whether its window applies: all but every `n`-th (1-based).
+pub(super) fn all_but(layers: u32, n: u32) -> impl Iterator<Item = bool> {
+    (0..layers).map(move |l| n == 0 || !(l + 1).is_multiple_of(n))
 }

@@ -1,9 +1,11 @@
-//! `norm_rms`, `rope_kv` and `act_glu` against f64.
+//! `norm_rms`, `norm_qk`, `rope_kv` and `act_glu` against f64.
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
 use tilewright::kernels::attn::HEAD_DIMS;
-use tilewright::kernels::block::{NormParams, RopeKv, RopeKvParams, act_glu as record_glu};
+use tilewright::kernels::block::{
+    Gate, NormParams, NormQkParams, RopeKv, RopeKvParams, act_glu as record_glu,
+};
 use tilewright::kernels::variants;
 use tilewright::record::{Binding, Recording};
 
@@ -46,8 +48,19 @@ impl Norm {
         let w = draws.values(dim as usize);
         let (eps, offset) = (1e-5, if gather { 1.0 } else { 0.0 });
         let (gather, rows_at, grid_x) = (u32::from(gather), 3, rows);
-        let params =
-            NormParams { rows, dim, x_stride, y_stride, gather, rows_at, eps, offset, grid_x };
+        let accumulate = u32::from(rows.is_multiple_of(3));
+        let params = NormParams {
+            rows,
+            dim,
+            x_stride,
+            y_stride,
+            gather,
+            rows_at,
+            eps,
+            offset,
+            accumulate,
+            grid_x,
+        };
         Self { params, sources, x, w }
     }
 
@@ -60,7 +73,13 @@ impl Norm {
             let scale = 1.0 / (mean + f64::from(p.eps)).sqrt();
             out.extend(x.iter().zip(&self.w).map(|(x, w)| {
                 let value = f64::from(*x) * scale * (f64::from(*w) + f64::from(p.offset));
-                Wanted { value, within: f64::from(*x).abs() * scale * NORM_TOLERANCE }
+                let within = f64::from(*x).abs() * scale * NORM_TOLERANCE;
+                // Adding to UNTOUCHED rounds once more, by a part of the larger of the two.
+                let (there, rounding) = match p.accumulate {
+                    1 => (f64::from(UNTOUCHED), (value.abs() + 7.5) * f64::from(f32::EPSILON)),
+                    _ => (0.0, 0.0),
+                };
+                Wanted { value: there + value, within: within + rounding }
             }));
             out.resize(out.len() + 4, exact(UNTOUCHED));
         }
@@ -101,7 +120,7 @@ pub fn norm_rms(on: On) {
                 same_bits(&alone, &y[last * stride..])
                     .unwrap_or_else(|e| panic!("{what}, last row alone: {e}"));
                 let (mut bad, wanted) = (y, norm.wanted());
-                bad[last * stride] += 3.0 * wanted[last * stride].within as f32;
+                bad[last * stride] += 4.0 * wanted[last * stride].within as f32;
                 assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
             }
             lab.clear();
@@ -109,31 +128,129 @@ pub fn norm_rms(on: On) {
     }
 }
 
+/// Groups of one matrix, normed: (values, groups, dim, stride, weights).
+struct Groups {
+    x: Vec<f32>,
+    groups: usize,
+    dim: usize,
+    stride: usize,
+    w: Vec<f32>,
+}
+
+impl Groups {
+    fn new(tokens: usize, groups: usize, dim: usize, draws: &mut Draws) -> Self {
+        let stride = groups * dim + 8;
+        let mut x = draws.values(tokens * stride);
+        for (n, group) in x.chunks_mut(dim).enumerate() {
+            group.iter_mut().for_each(|x| *x *= 10f32.powi(n as i32 % 7 - 3));
+        }
+        Self { x, groups, dim, stride, w: draws.values(dim) }
+    }
+
+    fn wanted(&self, eps: f32, offset: f32) -> Vec<Wanted> {
+        let mut out: Vec<_> = self.x.iter().map(|x| exact(*x)).collect();
+        for (row, x) in self.x.chunks(self.stride).enumerate() {
+            for (group, x) in x[..self.groups * self.dim].chunks(self.dim).enumerate() {
+                let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64;
+                let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+                for (i, (x, w)) in x.iter().zip(&self.w).enumerate() {
+                    let value = f64::from(*x) * scale * (f64::from(*w) + f64::from(offset));
+                    let within = f64::from(*x).abs() * scale * NORM_TOLERANCE;
+                    out[row * self.stride + group * self.dim + i] = Wanted { value, within };
+                }
+            }
+        }
+        out
+    }
+}
+
+pub fn norm_qk(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    // Heads of several sizes, then whole rows.
+    for (q_groups, k_groups, q_dim, k_dim) in
+        [(4, 2, 16, 16), (3, 1, 36, 36), (16, 8, 128, 128), (1, 1, 576, 192), (2, 1, 256, 256)]
+    {
+        for tokens in [1, 3, 9] {
+            let q = Groups::new(tokens, q_groups, q_dim, &mut draws);
+            let k = Groups::new(tokens, k_groups, k_dim, &mut draws);
+            let (eps, offset) = (1e-5, if tokens == 3 { 1.0 } else { 0.0 });
+            let ids = tokens * (q_groups + k_groups);
+            let params = NormQkParams {
+                tokens: tokens as u32,
+                q_groups: q_groups as u32,
+                q_dim: q_dim as u32,
+                q_stride: q.stride as u32,
+                k_groups: k_groups as u32,
+                k_dim: k_dim as u32,
+                k_stride: k.stride as u32,
+                eps,
+                offset,
+                grid_x: ids.div_ceil(2) as u32,
+            };
+            for variant in lab.variants("norm_qk") {
+                let [wq, wk] = [&q.w, &k.w].map(|w| lab.floats(w));
+                let [xq, xk] = [&q.x, &k.x].map(|x| lab.floats(x));
+                let mut recording = Recording::default();
+                let id = variants::variant(&variant.name).expect("a row of the table");
+                let grid = [params.grid_x, 2, 1];
+                recording.dispatch(id, &params, vec![wq, wk, xq, xk], grid);
+                let got = lab.run(recording, &[xq, xk]);
+                for (got, groups) in got.iter().zip([&q, &k]) {
+                    let what = format!("{}, {tokens} tokens, seed {SEED:#x}", variant.name);
+                    let wanted = groups.wanted(eps, offset);
+                    compare(got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                    let mut bad = got.clone();
+                    bad[groups.dim - 1] += 3.0 * wanted[groups.dim - 1].within as f32 + 1e-9;
+                    assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+                }
+                lab.clear();
+            }
+        }
+    }
+}
+
+fn gate(act: Gate, g: f64) -> f64 {
+    match act {
+        Gate::Silu => g / (1.0 + (-g).exp()),
+        Gate::GeluTanh => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044_715 * g.powi(3));
+            // 1 + tanh(u), which would lose all digits far below 0.
+            let square = (2.0 * u.min(0.0)).exp();
+            0.5 * g * if u < 0.0 { 2.0 * square / (1.0 + square) } else { 1.0 + u.tanh() }
+        }
+    }
+}
+
 pub fn act_glu(on: On) {
     let mut lab = Lab::open(on);
     let mut draws = Draws::new(SEED);
-    for count in [1, 7, 63, 64, 65, 1000] {
+    for (act, count) in [Gate::Silu, Gate::GeluTanh]
+        .into_iter()
+        .flat_map(|act| [1, 7, 63, 64, 65, 1000].map(|count| (act, count)))
+    {
         let up = draws.values(count);
-        let mut gate: Vec<f32> = draws.values(count).iter().map(|g| g * 20.0).collect();
+        let mut g: Vec<f32> = draws.values(count).iter().map(|g| g * 20.0).collect();
         // Far ends: exp overflows, the result must not.
-        gate.iter_mut().zip([-100.0, 100.0, 0.0, -0.0, -1000.0]).for_each(|(g, far)| *g = far);
-        let wanted: Vec<_> = gate
+        g.iter_mut().zip([-100.0, 100.0, 0.0, -0.0, -1000.0]).for_each(|(g, far)| *g = far);
+        // exp is wrong by a part of its argument, which grows with the cube for GELU.
+        let wide = if act == Gate::Silu { 1.0 } else { 4.0 };
+        let wanted: Vec<_> = g
             .iter()
             .zip(&up)
             .map(|(g, up)| {
-                let (g, up) = (f64::from(*g), f64::from(*up));
-                let value = g / (1.0 + (-g).exp()) * up;
-                Wanted { value, within: value.abs() * GLU_TOLERANCE + 1e-30 }
+                let value = gate(act, f64::from(*g)) * f64::from(*up);
+                Wanted { value, within: value.abs() * GLU_TOLERANCE * wide + 1e-30 }
             })
             .chain([exact(UNTOUCHED); 9])
             .collect();
-        gate.extend([UNTOUCHED; 9]);
-        let (gate, up) = (lab.floats(&gate), lab.floats(&up));
+        g.extend([UNTOUCHED; 9]);
+        let (gate, up) = (lab.floats(&g), lab.floats(&up));
         let gate = Binding { bytes: (count as u64 + 9) * 4, ..gate };
         let mut recording = Recording::default();
-        record_glu(count as u32, gate, up, &lab.facts, &mut recording);
+        record_glu(act, count as u32, gate, up, &lab.facts, &mut recording);
         let got = lab.run(recording, &[gate]).remove(0);
-        let what = format!("{count} values, seed {SEED:#x}");
+        let what = format!("{act:?} of {count} values, seed {SEED:#x}");
         compare(&got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
         let mut bad = got;
         bad[count] = 0.0;

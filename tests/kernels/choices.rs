@@ -6,7 +6,7 @@ use tilewright::base::Format;
 use tilewright::cpu::CpuDevice;
 use tilewright::kernels::assemble::{Target, assemble};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
-use tilewright::kernels::block::{NormRms, RopeKv, RopeKvParams, act_glu};
+use tilewright::kernels::block::{Gate, NormQk, NormRms, RopeKv, RopeKvParams, act_glu};
 use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul};
 use tilewright::kernels::sample::Sample;
 use tilewright::kernels::sources::SOURCES;
@@ -97,8 +97,8 @@ fn products(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
             let mut cuts = BTreeSet::new();
             for tokens in (1..=9).chain([33, 512, 2048]) {
                 let mut recording = Recording::default();
-                let (bias, accumulate) = (None, false);
-                Mul { w, tokens, x, x_stride, y, y_stride, bias, accumulate }
+                let (bias, accumulate, scale) = (None, false, 1.0);
+                Mul { w, tokens, x, x_stride, y, y_stride, bias, accumulate, scale }
                     .record(facts, &mut recording);
                 check(&recording, facts, seen);
                 let Command::Dispatch(d) = &recording.commands[0] else { unreachable!() };
@@ -115,6 +115,42 @@ fn products(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
             check(&recording, facts, seen);
         }
     }
+}
+
+fn norms(rows: u32, facts: &Facts, recording: &mut Recording) {
+    let [x, w, meta, y, k_weight] = bindings();
+    let (eps, offset) = (0.0, 0.0);
+    NormRms {
+        rows,
+        dim: 64,
+        x,
+        x_stride: 64,
+        w,
+        meta,
+        rows_at: None,
+        y,
+        y_stride: 64,
+        eps,
+        offset,
+        accumulate: false,
+    }
+    .record(facts, recording);
+    NormQk {
+        tokens: rows,
+        q: x,
+        q_stride: 64,
+        q_groups: 1,
+        q_dim: 64,
+        q_weight: w,
+        k: y,
+        k_stride: 64,
+        k_groups: 1,
+        k_dim: 64,
+        k_weight,
+        eps,
+        offset,
+    }
+    .record(facts, recording);
 }
 
 fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
@@ -150,11 +186,10 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
             .record(facts, &mut recording);
     }
     for rows in [1, 33, 100_000] {
-        let (rows_at, eps, offset) = (None, 0.0, 0.0);
-        let (x_stride, y_stride, dim) = (64, 64, 64);
-        NormRms { rows, dim, x: a, x_stride, w: b, meta: c, rows_at, y: d, y_stride, eps, offset }
-            .record(facts, &mut recording);
-        act_glu(rows * 1024, a, b, facts, &mut recording);
+        norms(rows, facts, &mut recording);
+        for act in [Gate::Silu, Gate::GeluTanh] {
+            act_glu(act, rows * 1024, a, b, facts, &mut recording);
+        }
         Sample {
             row_base: 0,
             count: rows,

@@ -33,6 +33,7 @@ pub fn rows(rows: &mut Rows) {
         }
         for (kernel, body) in [
             ("norm_rms", block::norm_rms as fn(On)),
+            ("norm_qk", block::norm_qk),
             ("rope_kv", block::rope_kv),
             ("act_glu", block::act_glu),
         ] {

@@ -29,6 +29,7 @@ struct Shape {
     x_stride: usize,
     bias: Option<Binding>,
     accumulate: bool,
+    scale: f32,
     /// y before the launch and the wanted y, `[TOKENS][y_stride]`.
     before: Vec<f32>,
     wanted: Vec<Wanted>,
@@ -65,6 +66,7 @@ impl Shape {
         let y_stride = rows + 2 * MARGIN;
         let bias = draws.values(y_stride);
         let (has_bias, accumulate) = (flags & 1 != 0, flags & 2 != 0);
+        let scale = if flags == 3 { 0.22 } else { 1.0 };
         let mut before = vec![UNTOUCHED; TOKENS * y_stride];
         let mut wanted: Vec<_> =
             before.iter().map(|v| Wanted { value: f64::from(*v), within: 0.0 }).collect();
@@ -77,6 +79,7 @@ impl Shape {
                 let products = x[m * x_stride..].iter().zip(w);
                 terms.extend(products.map(|(x, w)| f64::from(*x) * f64::from(*w)));
                 terms.extend(has_bias.then(|| f64::from(bias[MARGIN + n])));
+                terms.iter_mut().for_each(|term| *term *= f64::from(scale));
                 terms.extend(accumulate.then(|| f64::from(before[at])));
                 let magnitude: f64 = terms.iter().map(|t| t.abs()).sum();
                 let within = MUL_TOLERANCE * magnitude;
@@ -85,7 +88,7 @@ impl Shape {
         }
         let part = weight.part(0, rows, lab);
         let (x, bias) = (lab.floats(&x), has_bias.then(|| lab.floats(&bias)));
-        Self { weight, part, x, x_stride, bias, accumulate, before, wanted, y_stride }
+        Self { weight, part, x, x_stride, bias, accumulate, scale, before, wanted, y_stride }
     }
 }
 
@@ -147,6 +150,7 @@ impl Cases {
                 y_column: MARGIN as u32,
                 accumulate: u32::from(shape.accumulate),
                 has_bias: u32::from(shape.bias.is_some()),
+                scale: shape.scale,
             };
             change(&mut params);
             let skipped = (case.first * shape.x_stride * 4) as u64;
@@ -214,8 +218,13 @@ pub fn faults_are_seen() {
     let variant = variants_of(Format::Q5_1, 4, &lab)[0];
     let good = cases.run(variant, 4, |_| {}, &mut lab);
     assert_eq!(compare(&good, &cases.wanted), Ok(()));
-    let spoilers: [fn(&mut MulParams); 4] =
-        [|p| p.k_blocks -= 1, |p| p.y_column += 1, |p| p.accumulate ^= 1, |p| p.has_bias = 0];
+    let spoilers: [fn(&mut MulParams); 5] = [
+        |p| p.k_blocks -= 1,
+        |p| p.y_column += 1,
+        |p| p.accumulate ^= 1,
+        |p| p.has_bias = 0,
+        |p| p.scale = 1.0,
+    ];
     for (index, spoil) in spoilers.into_iter().enumerate() {
         let bad = cases.run(variant, 4, spoil, &mut lab);
         assert!(compare(&bad, &cases.wanted).is_err(), "fault {index}");

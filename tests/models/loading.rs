@@ -1,6 +1,6 @@
 //! Cases 07 and 11: heads tied and not, keys and tensors missing or mistyped, names, mixed formats.
 
-use super::craft::{Checkpoint, EMBEDDING, HEAD, STRING, Stored, U32};
+use super::craft::{Checkpoint, EMBEDDING, F32, HEAD, STRING, Stored, U32};
 use super::{prompt, table};
 use crate::support::{Decoder, On, Rows, Wrapped};
 use crate::weights::build::{Gguf, array, text};
@@ -16,6 +16,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("models::head_count", head_count);
     rows.add("models::tensor_missing_or_misshapen", tensor_missing_or_misshapen);
     rows.add("models::other_architecture", other_architecture);
+    rows.add("models::tensor_left_over", tensor_left_over);
+    rows.add("models::keys_not_understood", keys_not_understood);
     rows.add("models::absurd_sizes", absurd_sizes);
     for (on, present) in On::all() {
         let device = on.name();
@@ -138,13 +140,69 @@ fn tensor_missing_or_misshapen() {
     refused(&checkpoint.folder(), &["model.norm.weight", "expected [192]", "found [96]"]);
 }
 
+/// An unknown family is named with those that are known; a family with another's keys or tensors
+/// says which of its own it lacks.
 fn other_architecture() {
     let mut file = Checkpoint::fable(1).gguf(true);
+    file.keys[0].2 = text("mamba");
+    refused(&open(&file), &["mamba", "not supported", "llama", "gemma3"]);
     file.keys[0].2 = text("gemma2");
-    refused(&open(&file), &["gemma2", "not supported", "llama"]);
+    refused(&open(&file), &["gemma2.embedding_length", "missing"]);
     let mut checkpoint = Checkpoint::fable(1);
+    checkpoint.config["model_type"] = json!("mamba");
+    refused(&checkpoint.folder(), &["mamba", "not supported", "llama", "gemma3_text"]);
     checkpoint.config["model_type"] = json!("gemma2");
-    refused(&checkpoint.folder(), &["gemma2", "not supported", "llama"]);
+    refused(&checkpoint.folder(), &["pre_feedforward_layernorm", "missing"]);
+    checkpoint.config["model_type"] = json!("qwen2");
+    refused(&checkpoint.folder(), &["self_attn.q_proj.bias", "missing"]);
+}
+
+/// A tensor of a layer that would be left out is part of a model that is not this one.
+fn tensor_left_over() {
+    let mut checkpoint = Checkpoint::fable(2);
+    let norm = checkpoint.tensors["model.layers.1.input_layernorm.weight"].clone();
+    let extra = "model.layers.1.self_attn.q_norm.weight";
+    checkpoint.tensors.insert(extra.into(), norm.clone());
+    refused(&checkpoint.folder(), &[extra, "no place in a Llama model"]);
+    checkpoint.tensors.remove(extra);
+    checkpoint.tensors.insert("model.layers.1.self_attn.rotary_emb.inv_freq".into(), norm);
+    Decoder::of(&checkpoint.folder(), On::Cpu, 16);
+}
+
+/// Keys of config.json that would change the numbers and that nothing here understands.
+fn keys_not_understood() {
+    for (key, value, says) in [
+        ("hidden_act", json!("relu2"), "`relu2` is not supported"),
+        ("clip_qkv", json!(8.0), "8.0 is not supported"),
+        ("residual_multiplier", json!(0.5), "Llama"),
+        ("logits_scaling", json!(8), "Llama"),
+        ("sliding_window", json!(4096), "no window"),
+        ("layer_types", json!(["chunked_attention"]), "`chunked_attention` is not supported"),
+        ("layer_types", json!(["full_attention", "full_attention"]), "2 entries for 1 layers"),
+        ("no_rope_layers", json!([1, 0]), "2 entries for 1 layers"),
+        ("partial_rotary_factor", json!(1.5), "1.5"),
+    ] {
+        let mut checkpoint = Checkpoint::fable(1);
+        checkpoint.config[key] = value;
+        refused(&checkpoint.folder(), &[key, says]);
+    }
+    for (key, value) in [
+        ("clip_qkv", json!(null)),
+        ("residual_multiplier", json!(1.0)),
+        ("sliding_window", json!(null)),
+        ("layer_types", json!(["full_attention"])),
+        ("use_bidirectional_attention", json!(false)),
+    ] {
+        let mut checkpoint = Checkpoint::fable(1);
+        checkpoint.config[key] = value;
+        Spec::read(&checkpoint.folder()).unwrap_or_else(|e| panic!("{e}"));
+    }
+    for (key, kind, value) in
+        [("llama.residual_scale", F32, 0.5f32), ("llama.attention.clamp_kqv", F32, 8.0)]
+    {
+        let file = Checkpoint::fable(1).gguf(true).key(key, kind, &value.to_le_bytes());
+        refused(&open(&file), &[key, "not supported"]);
+    }
 }
 
 /// Counts whose products leave 32 or 64 bits are refused, in debug and in release builds.

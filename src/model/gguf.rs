@@ -1,0 +1,169 @@
+//! [`Spec`] from GGUF metadata. What a family's files do not say (which layers of Gemma slide,
+//! their rotation, which layers of SmolLM 3 do not rotate) comes from the family.
+
+use super::family::{Family, WindowRule};
+use super::names::Dialect;
+use super::rope::Scaling;
+use super::spec::{all_but, count, layers, vocab};
+use super::{ModelError, Rope, Rotation, Spec};
+use crate::weights::{GgufMeta, Weights};
+
+struct Keys<'a> {
+    file: &'a str,
+    meta: &'a GgufMeta,
+    architecture: &'a str,
+    family: &'static Family,
+}
+
+pub(super) fn read(
+    weights: &Weights,
+    meta: &GgufMeta,
+    family: &'static Family,
+) -> Result<Spec, ModelError> {
+    let architecture = meta.architecture()?;
+    let keys = Keys { file: weights.name(), meta, architecture, family };
+    keys.refuse_unknown()?;
+    let (hidden, heads) =
+        (keys.positive("embedding_length")?, keys.positive("attention.head_count")?);
+    let head_dim = keys.find("attention.key_length")?.unwrap_or(hidden / heads);
+    let rotary = keys.find("rope.dimension_count")?.unwrap_or(head_dim);
+    let key = keys.name("block_count");
+    let layers = layers(keys.file, &key, meta.positive(&key)?)?;
+    let windows = keys.windows(layers)?;
+    let local_rope = family.local_theta.map(|theta| Rope {
+        rotary,
+        theta: theta as f32,
+        scaling: Scaling::None,
+    });
+    let rotates =
+        |l: usize| family.no_rope_every.is_none_or(|every| !(l + 1).is_multiple_of(every as usize));
+    let rotation = |(l, window): (usize, &Option<u32>)| match window {
+        _ if !rotates(l) => Rotation::None,
+        Some(_) if local_rope.is_some() => Rotation::Local,
+        _ => Rotation::Global,
+    };
+    let rotations = windows.iter().enumerate().map(rotation).collect();
+    let root = if family.root_scale { (hidden as f32).sqrt() } else { 1.0 };
+    Ok(Spec {
+        architecture: architecture.into(),
+        family,
+        layers,
+        hidden,
+        heads,
+        kv_heads: keys.find("attention.head_count_kv")?.unwrap_or(heads),
+        head_dim,
+        ffn: keys.positive("feed_forward_length")?,
+        vocab: vocab(weights, "token_embd.weight", hidden)?,
+        context: keys.positive("context_length")?,
+        norm_eps: meta.f32(&keys.name("attention.layer_norm_rms_epsilon"))?,
+        norm_offset: 0.0,
+        activation: family.activation,
+        rope: Rope {
+            rotary,
+            theta: keys.number("rope.freq_base")?.unwrap_or(family.theta as f32),
+            scaling: Scaling::from_gguf(weights, meta, architecture, rotary)?,
+        },
+        local_rope,
+        rotations,
+        windows,
+        attention_scale: keys.attention_scale(hidden, heads, head_dim, layers)?,
+        embedding_scale: root * keys.number("embedding_scale")?.unwrap_or(1.0),
+        residual_scale: keys.number("residual_scale")?.unwrap_or(1.0),
+        logit_scale: 1.0 / keys.number("logit_scale")?.unwrap_or(1.0),
+        tied_head: weights.tensor("output.weight").is_none(),
+        adjacent_pairs: family.gguf_pairs,
+        attention_bias: family.bias,
+        mlp_bias: false,
+        dialect: Dialect::Gguf,
+    })
+}
+
+/// Keys that change the numbers in some family, and are read here only for those with multipliers.
+const MULTIPLIERS: [&str; 4] =
+    ["embedding_scale", "residual_scale", "logit_scale", "attention.scale"];
+
+/// Keys that change the numbers and are read for no family.
+const UNKNOWN: [&str; 4] =
+    ["attention.clamp_kqv", "attention.max_alibi_bias", "use_parallel_residual", "swin_norm"];
+
+impl Keys<'_> {
+    fn name(&self, tail: &str) -> String {
+        format!("{}.{tail}", self.architecture)
+    }
+
+    fn fail<T>(&self, tail: &str, problem: String) -> Result<T, ModelError> {
+        Err(ModelError::Config { file: self.file.into(), key: self.name(tail), problem })
+    }
+
+    fn positive(&self, tail: &str) -> Result<u32, ModelError> {
+        let key = self.name(tail);
+        count(self.file, &key, self.meta.positive(&key)?)
+    }
+
+    fn find(&self, tail: &str) -> Result<Option<u32>, ModelError> {
+        let key = self.name(tail);
+        self.meta.find_u64(&key)?.map(|v| count(self.file, &key, v)).transpose()
+    }
+
+    fn number(&self, tail: &str) -> Result<Option<f32>, ModelError> {
+        Ok(self.meta.find_f32(&self.name(tail))?)
+    }
+
+    fn refuse_unknown(&self) -> Result<(), ModelError> {
+        let family = self.family.name;
+        for tail in MULTIPLIERS.iter().filter(|_| !self.family.multipliers).chain(&UNKNOWN) {
+            // Writers give 0 or false for what does not apply.
+            let neutral = match self.meta.get(&self.name(tail)) {
+                None => true,
+                Some(_) => match self.number(tail) {
+                    Ok(value) => value.is_some_and(|v| v == 0.0 || v == 1.0),
+                    Err(_) => self.meta.find_bool(&self.name(tail))? == Some(false),
+                },
+            };
+            if !neutral {
+                return self.fail(tail, format!("is not supported in {family} models"));
+            }
+        }
+        if self.meta.find_bool(&self.name("attention.causal"))? == Some(false) {
+            return self.fail("attention.causal", "models that see ahead are not supported".into());
+        }
+        Ok(())
+    }
+
+    fn attention_scale(
+        &self,
+        hidden: u32,
+        heads: u32,
+        head_dim: u32,
+        layers: u32,
+    ) -> Result<f32, ModelError> {
+        if let Some(scale) = self.number("attention.scale")?.filter(|scale| *scale != 0.0) {
+            return Ok(scale);
+        }
+        // The 27B models of Gemma 2 (46 layers) and 3 (62) scale by hidden / heads, which their
+        // files do not say.
+        let large = matches!((self.family.hf, layers), ("gemma2", 46) | ("gemma3_text", 62));
+        let of = if large { hidden / heads } else { head_dim };
+        Ok(1.0 / (of as f32).sqrt())
+    }
+
+    fn windows(&self, layers: u32) -> Result<Vec<Option<u32>>, ModelError> {
+        let tail = "attention.sliding_window";
+        let window = self.meta.find_u64(&self.name(tail))?.filter(|window| *window > 0);
+        let Some(window) = window else { return Ok(vec![None; layers as usize]) };
+        let window = count(self.file, &self.name(tail), window)?;
+        let local: Vec<bool> = match self.family.windows {
+            WindowRule::Never if self.architecture == "llama" => vec![true; layers as usize],
+            WindowRule::Never | WindowRule::From => {
+                let family = self.family.name;
+                return self.fail(tail, format!("{family} models have no window"));
+            }
+            WindowRule::All => vec![true; layers as usize],
+            WindowRule::AllBut(n) => {
+                let n = self.find("attention.sliding_window_pattern")?.unwrap_or(n);
+                all_but(layers, n).collect()
+            }
+        };
+        Ok(local.into_iter().map(|local| local.then_some(window)).collect())
+    }
+}

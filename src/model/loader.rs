@@ -1,0 +1,283 @@
+//! The [`Loader`] walks the tensors of a model twice: first it only looks (every tensor is there,
+//! has its shape, and no tensor of a layer is left over), then it reads each by rows, repacks it
+//! once into its streams and writes it to the device. One walk, so that nothing is uploaded that
+//! was not checked.
+
+use super::family::{Bias, Norms, QkNorm};
+use super::load::{Attention, FeedForward, Layer, Linear, Progress, Weighed};
+use super::names::Part;
+use super::spec::Pairs;
+use super::{ModelError, Spec};
+use crate::kernels::layout;
+use crate::kernels::mul::{Matrix, MatrixPart};
+use crate::record::{Binding, BufferId, Device, DeviceError};
+use crate::weights::{Tensor, Weights, blocks};
+use std::collections::BTreeSet;
+
+/// Most bytes of one weight buffer, so that repacking never holds a huge tensor twice.
+const PART_BYTES_MAX: u64 = 256 << 20;
+
+/// Stands for a buffer while tensors are only looked at.
+const NOT_YET: Binding = Binding { buffer: BufferId(u32::MAX), offset: 0, bytes: 0 };
+
+/// Endings of tensors that a layer may hold without their being weights of ours.
+const IGNORED: [&str; 5] =
+    ["rotary_emb.inv_freq", "attn_rot_embd.weight", "_scale", "_scale_inv", "rope_freqs.weight"];
+
+pub(super) struct Loader<'a> {
+    weights: &'a Weights,
+    device: &'a mut dyn Device,
+    spec: &'a Spec,
+    /// Read and upload; otherwise only look.
+    upload: bool,
+    used: BTreeSet<String>,
+    done: u64,
+    total: u64,
+    progress: Progress<'a>,
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(
+        weights: &'a Weights,
+        device: &'a mut dyn Device,
+        spec: &'a Spec,
+        progress: Progress<'a>,
+    ) -> Self {
+        let total = weights.tensors().values().map(|t| t.bytes).sum();
+        let used = BTreeSet::new();
+        Self { weights, device, spec, upload: false, used, done: 0, total, progress }
+    }
+
+    /// Looks at everything, then loads it.
+    pub fn load(&mut self) -> Result<Weighed, ModelError> {
+        self.walk()?;
+        self.refuse_left_over()?;
+        self.upload = true;
+        self.walk()
+    }
+
+    fn walk(&mut self) -> Result<Weighed, ModelError> {
+        let spec = self.spec;
+        let embedding = self.matrix(Part::Embedding, 0, spec.vocab, spec.hidden)?;
+        let head = match spec.tied_head {
+            true => embedding.clone(),
+            false => self.matrix(Part::Head, 0, spec.vocab, spec.hidden)?,
+        };
+        let final_norm = self.vector(Part::FinalNorm, 0, ".weight", spec.hidden)?;
+        let mut layers = Vec::new();
+        for layer in 0..spec.layers {
+            layers.push(self.layer(layer)?);
+        }
+        Ok(Weighed { embedding, head, final_norm, layers })
+    }
+
+    /// A tensor of a layer that nothing read would be a part of the model that is left out.
+    fn refuse_left_over(&self) -> Result<(), ModelError> {
+        for l in 0..self.spec.layers {
+            let lead = self.spec.dialect.layer(l);
+            let names = self.weights.tensors().range(lead.clone()..).map(|(name, _)| name);
+            for name in names.take_while(|name| name.starts_with(&lead)) {
+                if !self.used.contains(name) && !IGNORED.iter().any(|end| name.ends_with(end)) {
+                    return Err(ModelError::LeftOver {
+                        file: self.weights.name().into(),
+                        tensor: name.clone(),
+                        family: self.spec.family.name,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn layer(&mut self, l: u32) -> Result<Layer, ModelError> {
+        let spec = self.spec;
+        let (before, after) = match spec.family.norms {
+            Norms::Before => (true, false),
+            Norms::After => (false, true),
+            Norms::Both => (true, true),
+        };
+        let mut norm = |part: Part, there: bool| match there {
+            true => self.vector(part, l, ".weight", spec.hidden).map(Some),
+            false => Ok(None),
+        };
+        let attention_norm = norm(Part::AttentionNorm, before)?;
+        let attention_post_norm = norm(Part::AttentionPostNorm, after)?;
+        let ffn_norm = norm(Part::FfnNorm, before)?;
+        let ffn_post_norm = norm(Part::FfnPostNorm, after)?;
+        let out_bias = spec.attention_bias == Bias::Attention;
+        Ok(Layer {
+            attention_norm,
+            attention: self.attention(l)?,
+            out: self.linear(Part::AttentionOut, l, [spec.hidden, spec.q_dim()], out_bias)?,
+            attention_post_norm,
+            ffn_norm,
+            ffn: self.feed_forward(l)?,
+            ffn_post_norm,
+        })
+    }
+
+    fn attention(&mut self, l: u32) -> Result<Attention, ModelError> {
+        let spec = self.spec;
+        let (q, kv) = (spec.q_dim(), spec.kv_dim());
+        let bias = spec.attention_bias != Bias::None;
+        let dims = match spec.family.qk_norm {
+            QkNorm::None => None,
+            QkNorm::Heads => Some([spec.head_dim; 2]),
+            QkNorm::Row => Some([q, kv]),
+        };
+        let norms = match dims {
+            None => None,
+            Some([q, k]) => Some([
+                self.vector(Part::QNorm, l, ".weight", q)?,
+                self.vector(Part::KNorm, l, ".weight", k)?,
+            ]),
+        };
+        Ok(Attention {
+            q: self.linear(Part::Q, l, [q, spec.hidden], bias)?,
+            k: self.linear(Part::K, l, [kv, spec.hidden], bias)?,
+            v: self.linear(Part::V, l, [kv, spec.hidden], bias)?,
+            norms,
+        })
+    }
+
+    fn feed_forward(&mut self, l: u32) -> Result<FeedForward, ModelError> {
+        let (hidden, ffn, bias) = (self.spec.hidden, self.spec.ffn, self.spec.mlp_bias);
+        Ok(FeedForward {
+            gate: self.linear(Part::Gate, l, [ffn, hidden], bias)?,
+            up: self.linear(Part::Up, l, [ffn, hidden], bias)?,
+            down: self.linear(Part::Down, l, [hidden, ffn], bias)?,
+        })
+    }
+
+    fn linear(
+        &mut self,
+        part: Part,
+        l: u32,
+        [rows, cols]: [u32; 2],
+        must: bool,
+    ) -> Result<Linear, ModelError> {
+        let w = self.matrix(part, l, rows, cols)?;
+        let name = self.spec.stored(part, l, rows).stem + ".bias";
+        let bias = match must || self.weights.tensor(&name).is_some() {
+            true => Some(self.vector(part, l, ".bias", rows)?),
+            false => None,
+        };
+        Ok(Linear { w, bias })
+    }
+
+    fn matrix(&mut self, part: Part, l: u32, rows: u32, cols: u32) -> Result<Matrix, ModelError> {
+        let stored = self.spec.stored(part, l, rows);
+        let name = stored.stem + ".weight";
+        let weights = self.weights;
+        let tensor = weights.expect(&name, &[u64::from(stored.of), u64::from(cols)])?;
+        let facts = self.device.facts();
+        let limit = facts.binding_bytes_max.min(facts.buffer_bytes_max).min(PART_BYTES_MAX);
+        let fit = layout::rows_within(tensor.format, u64::from(cols), limit);
+        if fit == 0 {
+            let bytes = tensor.bytes / u64::from(stored.of);
+            return Err(DeviceError::TooLarge { label: name, bytes, limit }.into());
+        }
+        let mut parts = Vec::new();
+        if !self.upload {
+            self.used.insert(name);
+            return Ok(Matrix { format: tensor.format, rows, cols, parts });
+        }
+        let fit = u32::try_from(fit).unwrap_or(rows).min(rows);
+        // Heads whose rows are reordered stay whole.
+        let pairs = self.spec.pairs(part);
+        let step = pairs.map_or(fit, |pairs| (fit / pairs.head).max(1) * pairs.head);
+        for first in (0..rows).step_by(step as usize) {
+            let count = step.min(rows - first);
+            let raw = self.rows(tensor, stored.first + first, count, pairs)?;
+            parts.push(self.part(tensor, first, count, cols, &raw)?);
+        }
+        Ok(Matrix { format: tensor.format, rows, cols, parts })
+    }
+
+    /// Raw rows in the order that kernels want.
+    fn rows(
+        &mut self,
+        tensor: &Tensor,
+        first: u32,
+        rows: u32,
+        pairs: Option<Pairs>,
+    ) -> Result<Vec<u8>, ModelError> {
+        let raw = self.weights.read_rows(tensor, u64::from(first), u64::from(rows))?;
+        self.done += raw.len() as u64;
+        (self.progress)(self.done, self.total);
+        Ok(match pairs {
+            Some(pairs) => half_split(&raw, rows as usize, pairs),
+            None => raw,
+        })
+    }
+
+    fn part(
+        &mut self,
+        tensor: &Tensor,
+        first: u32,
+        rows: u32,
+        cols: u32,
+        raw: &[u8],
+    ) -> Result<MatrixPart, ModelError> {
+        let words = layout::repack(tensor.format, rows as usize, cols as usize, raw);
+        let sizes = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
+        let sizes = sizes.expect("repack computed the same");
+        let all = self.buffer(&tensor.name, bytemuck::cast_slice(&words))?;
+        let quants = Binding { bytes: sizes.quants, ..all };
+        let scales = match sizes.scales {
+            0 => Binding { bytes: 16, ..all },
+            bytes => Binding { offset: sizes.scales_at, bytes, ..all },
+        };
+        Ok(MatrixPart { first, rows, quants, scales })
+    }
+
+    /// A one-axis tensor, or a part of one, as f32.
+    fn vector(&mut self, part: Part, l: u32, tail: &str, len: u32) -> Result<Binding, ModelError> {
+        let stored = self.spec.stored(part, l, len);
+        let name = stored.stem + tail;
+        let tensor = self.weights.expect(&name, &[u64::from(stored.of)])?;
+        if !self.upload {
+            self.used.insert(name);
+            return Ok(NOT_YET);
+        }
+        let raw = self.rows(tensor, stored.first, len, self.spec.pairs(part))?;
+        let mut values = vec![0f32; len as usize];
+        blocks::decode(tensor.format, &raw, &mut values);
+        self.buffer(&name, bytemuck::cast_slice(&values))
+    }
+
+    pub fn buffer(&mut self, label: &str, bytes: &[u8]) -> Result<Binding, ModelError> {
+        let binding = self.zeros(label, bytes.len() as u64)?;
+        self.device.write_buffer(binding.buffer, 0, bytes)?;
+        Ok(binding)
+    }
+
+    pub fn zeros(&mut self, label: &str, bytes: u64) -> Result<Binding, ModelError> {
+        let limit = self.device.facts().binding_bytes_max;
+        let bytes = bytes.next_multiple_of(16).max(16);
+        if bytes > limit {
+            let label = label.to_string();
+            return Err(DeviceError::TooLarge { label, bytes, limit }.into());
+        }
+        let buffer = self.device.create_buffer(label, bytes)?;
+        Ok(Binding { buffer, offset: 0, bytes })
+    }
+}
+
+/// Reorders the paired rows of each head from adjacent rotary pairs (2i, 2i + 1) to halves
+/// (i, i + n/2).
+fn half_split(raw: &[u8], rows: usize, pairs: Pairs) -> Vec<u8> {
+    let row_bytes = raw.len() / rows;
+    let [head, first, len] = [pairs.head, pairs.first, pairs.len].map(|n| n as usize);
+    let mut out = Vec::with_capacity(raw.len());
+    for row in 0..rows {
+        let in_head = row % head;
+        let from = match in_head.checked_sub(first) {
+            Some(i) if i < len / 2 => row - i + 2 * i,
+            Some(i) if i < len => row - i + 2 * (i - len / 2) + 1,
+            _ => row,
+        };
+        out.extend_from_slice(&raw[from * row_bytes..][..row_bytes]);
+    }
+    out
+}
