@@ -1,11 +1,13 @@
-// Varlen paged attention: out[row] = softmax(scale * q[row] . K) V over keys 0 ..= position(row).
+// Varlen paged attention: out[row] = softmax(scale * q[row] . K) V over the keys that the row sees:
+// those j with position(row) - window < j <= position(row).
 // One work item = up to ROWS (token, head) rows that share one kv head and one sequence, and a
 // range of splits; decode rows and prefill chunks of any number of sequences are the same items.
 //
 // Keys are taken in tiles of 64 at absolute positions, tiles are gathered in splits of SPLIT keys,
 // splits are folded in ascending order: a row's bits do not depend on the other rows of an item,
 // on chunk borders, or on whether its splits ran in one item or in several (attn_merge).
-// A masked key adds exactly 0. WG threads: in the score phase a thread owns keys, in the value
+// A masked key adds exactly 0; tiles that no row of the item sees are left out, which changes no
+// bit, and entries of the block table before the first key seen are never used. WG threads: in the score phase a thread owns keys, in the value
 // phase one vec4 of the head for PER of the ROWS rows (LANES rows side by side).
 //
 // q: [T][heads * HD] as vec4   k_cache, v_cache: [block][kv_head][block_size][HD] as vec4
@@ -26,6 +28,7 @@ struct Params {
     group: u32,        // q heads per kv head
     group_parts: u32,  // items per kv head when a group has more than ROWS heads
     scale: f32,
+    window: u32,       // keys a row sees, itself included; 0xffffffff for all
     items: u32,
     grid_x: u32,
 }
@@ -70,6 +73,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     let head0 = kv * p.group + head_in_group;
     let rows = step[at + 1u] * heads;
     let keys = position + step[at + 1u];
+    // The first key that any row of the item sees.
+    let begin = position - min(position, p.window - 1u);
 
     let dim = t % DIMS;
     let lane = min(t / DIMS, LANES - 1u);
@@ -79,14 +84,15 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     var total_l$i = 0.0;
     var total_o$i = vec4<f32>(0.0);
 #end
-    for (var split = step[at + 4u]; split < step[at + 5u]; split++) {
+    for (var split = max(step[at + 4u], begin / SPLIT); split < step[at + 5u]; split++) {
 #for i in 0..PER
         var m$i = NEG;
         var l$i = 0.0;
         var o$i = vec4<f32>(0.0);
 #end
         let tile_end = min((split + 1u) * SPLIT, keys);
-        for (var tile = split * SPLIT; tile < tile_end; tile += TILE) {
+        let tile_begin = max(split * SPLIT, begin / TILE * TILE);
+        for (var tile = tile_begin; tile < tile_end; tile += TILE) {
             // Keys of the tile that exist, in eights; the rest has weight 0 and is left out.
             let span = min(TILE, (keys - tile + 7u) & 0xfffffff8u);
             // Uniform bounds, since q_take may ask other lanes: the last round can have threads
@@ -94,7 +100,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
             for (var round = 0u; round < span; round += WG) {
                 let kk = round + t;
                 let key = tile + kk;
-                let key_read = min(key, keys - 1u);
+                let key_read = clamp(key, begin, keys - 1u);
                 let block = step[table + key_read / p.block_size];
                 let k_at = ((block * p.kv_heads + kv) * p.block_size + key_read % p.block_size) * DIMS;
                 for (var r = 0u; r < rows; r += 4u) {
@@ -118,7 +124,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #end
                     }
 #for i in 0..4
-                    let seen$i = key <= position + (r + $i) / heads;
+                    let row$i = position + (r + $i) / heads;
+                    let seen$i = key <= row$i && row$i - key < p.window;
                     if (TILE % WG == 0u || kk < TILE) {
                         score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
                     }
@@ -155,13 +162,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
             var tl$i = 0.0;
             var to$i = vec4<f32>(0.0);
 #end
-            // Keys past the last one have weight 0; their value is read from the last key.
+            // Keys that no row sees have weight 0; their value is read from one that is seen.
             for (var j = 0u; j < span; j += 8u) {
 #for i in 0..PER
                 let wp$i = weight_load(r$i * TILE + j, t);
 #end
 #for k in 0..8
-                let key$k = min(tile + j + $k, keys - 1u);
+                let key$k = clamp(tile + j + $k, begin, keys - 1u);
                 let block$k = step[table + key$k / p.block_size];
                 let row$k = (block$k * p.kv_heads + kv) * p.block_size + key$k % p.block_size;
                 let v$k = floats(v_cache[row$k * DIMS + dim]);

@@ -5,6 +5,7 @@ mod limits;
 mod loading;
 mod rope;
 mod smollm;
+mod window;
 
 use crate::support::{Decoder, On, Rows, root, shared};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ const LOGITS_TOLERANCE: f32 = 1e-3;
 const FIXTURE_MARGIN: f64 = 0.01;
 const REAL_MARGIN: f64 = 0.02;
 
-const FAMILIES: [&str; 10] = [
+const FAMILIES: [&str; 11] = [
     "llama",
     "llama-mqa-bias",
     "llama3-rope",
@@ -28,6 +29,7 @@ const FAMILIES: [&str; 10] = [
     "smollm3",
     "olmo2",
     "granite",
+    "mistral-window",
 ];
 const FORMATS: [&str; 8] = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"];
 
@@ -36,6 +38,7 @@ pub fn rows(rows: &mut Rows) {
     loading::rows(rows);
     rope::rows(rows);
     smollm::rows(rows);
+    window::rows(rows);
     for (on, present) in On::all() {
         let device = on.name();
         for family in FAMILIES {

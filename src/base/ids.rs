@@ -40,3 +40,9 @@ id!(
     /// One page of the KV cache: `block_size` token positions, in every layer.
     BlockId
 );
+
+impl BlockId {
+    /// In a block table: the block here was given back because no layer's window reaches it any
+    /// more. Never read, and never the id of a block.
+    pub const EXPIRED: BlockId = BlockId(u32::MAX);
+}

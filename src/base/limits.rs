@@ -19,12 +19,22 @@ pub struct Limits {
     pub queue_max: u32,
     /// Share of the pool kept free at admission while something runs, in thousandths.
     pub watermark_permille: u32,
+    /// Keys that the layer with the widest window sees; `None` if a layer sees all. A block that
+    /// lies further back is given back.
+    #[serde(default)]
+    pub window: Option<u32>,
 }
 
 impl Limits {
     /// Blocks that hold `tokens` positions.
     pub fn blocks_of(&self, tokens: u32) -> u32 {
         tokens.div_ceil(self.block_size)
+    }
+
+    /// Blocks at the front of a table that no query from `position` on sees.
+    pub fn expired_blocks(&self, position: u32) -> u32 {
+        let hidden = |window: u32| position.saturating_sub(window.max(1) - 1);
+        self.window.map_or(0, hidden) / self.block_size
     }
 
     /// Token positions the whole pool holds.
@@ -43,6 +53,7 @@ impl Default for Limits {
             context_max: 2048,
             queue_max: 1024,
             watermark_permille: 20,
+            window: None,
         }
     }
 }

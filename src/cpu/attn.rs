@@ -51,11 +51,11 @@ impl Keys<'_> {
         &cache[row * self.head_dim..(row + 1) * self.head_dim]
     }
 
-    /// Attention of `q` over keys `begin..end` (within one split), tile by tile.
+    /// Attention of `q` over keys `begin..end` (within one split), by tiles at absolute positions.
     fn attend(&self, q: &[f32], begin: usize, end: usize) -> Partial {
         let mut all = Partial::empty(self.head_dim);
-        for tile in (begin..end).step_by(TILE) {
-            let keys = tile..end.min(tile + TILE);
+        for tile in (begin / TILE * TILE..end).step_by(TILE) {
+            let keys = begin.max(tile)..end.min(tile + TILE);
             let score = |key| dot(q, self.row(self.k, key)) * self.p.scale;
             let mut weights: Vec<f32> = keys.clone().map(score).collect();
             let m = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -103,8 +103,11 @@ pub fn attn_paged(launch: &mut Launch<'_>) {
             let at = (item[0] + t) as usize * p.q_stride as usize + head as usize * head_dim;
             let seen = item[2] + t + 1;
             let mut total = Partial::empty(head_dim);
-            for split in item[4]..item[5].min(seen.div_ceil(SPLIT_KEYS)) {
-                let (begin, end) = (split * SPLIT_KEYS, seen.min((split + 1) * SPLIT_KEYS));
+            let hidden = seen.saturating_sub(p.window);
+            let splits = item[4].max(hidden / SPLIT_KEYS)..item[5].min(seen.div_ceil(SPLIT_KEYS));
+            for split in splits {
+                let begin = hidden.max(split * SPLIT_KEYS);
+                let end = seen.min((split + 1) * SPLIT_KEYS);
                 let part = keys.attend(&q[at..at + head_dim], begin as usize, end as usize);
                 total.fold(&part.o, part.m, part.l);
             }

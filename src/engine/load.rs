@@ -154,6 +154,7 @@ pub fn load(
         blocks: options.blocks,
         context_max: options.context_max,
         queue_max: QUEUE_MAX,
+        window: model.spec.widest_window(),
         ..Limits::default()
     };
     Ok(Loaded { runner: DeviceRunner::new(model, device), card, limits, warnings })

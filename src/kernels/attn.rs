@@ -14,6 +14,7 @@ pub struct AttnParams {
     pub group: u32,
     pub group_parts: u32,
     pub scale: f32,
+    pub window: u32,
     pub items: u32,
     pub grid_x: u32,
 }
@@ -32,7 +33,7 @@ pub const ATTN_PAGED: Kernel = Kernel { stem: "attn_paged", bindings: 6, writes:
 pub const ATTN_MERGE: Kernel = Kernel { stem: "attn_merge", bindings: 3, writes: &[2] };
 
 /// Head sizes that have a variant.
-pub const HEAD_DIMS: [u32; 7] = [16, 32, 64, 80, 96, 128, 256];
+pub const HEAD_DIMS: [u32; 8] = [16, 24, 32, 64, 80, 96, 128, 256];
 
 /// Keys per split; splits lie at absolute positions.
 pub const SPLIT_KEYS: u32 = 256;
@@ -45,6 +46,11 @@ pub const ITEM_WORDS: u32 = 8;
 pub const MERGE_WORDS: u32 = 4;
 
 const NO_PARTIAL: u32 = u32::MAX;
+
+/// First key that the query at `position` sees through a window of so many keys, itself included.
+pub fn first_key(position: u32, window: Option<u32>) -> u32 {
+    window.map_or(0, |keys| position.saturating_sub(keys.saturating_sub(1)))
+}
 
 /// f32s of one partial: the unnormalised output, its maximum and its sum, padded.
 pub fn partial_values(head_dim: u32) -> u32 {
@@ -93,19 +99,28 @@ pub struct AttnWork {
 
 impl AttnWork {
     /// Cuts `rows` into work items. Splits of a single-token row become items of their own while
-    /// `partials_max` slots last; the results are the same bits either way.
-    pub fn fill(&mut self, rows: &[AttnRow], heads: Heads, partials_max: u32) {
+    /// `partials_max` slots last; the results are the same bits either way. Splits that no layer
+    /// sees, where the widest window is `window` keys, are left out.
+    pub fn fill(
+        &mut self,
+        rows: &[AttnRow],
+        heads: Heads,
+        window: Option<u32>,
+        partials_max: u32,
+    ) {
         self.items.clear();
         self.merges.clear();
         self.partials = 0;
         let tokens = heads.item_tokens();
         for row in rows {
-            let splits = (row.start + row.len).div_ceil(SPLIT_KEYS);
+            let seen_from = |start: u32| first_key(start, window) / SPLIT_KEYS;
+            let (begin, end) = (seen_from(row.start), (row.start + row.len).div_ceil(SPLIT_KEYS));
+            let splits = end - begin;
             let wanted = splits * heads.heads;
             if row.len == 1 && splits > 1 && self.partials + wanted <= partials_max {
                 self.merges.push([row.first, self.partials, splits, 0]);
-                for split in 0..splits {
-                    let slot = self.partials + split * heads.heads;
+                for split in begin..end {
+                    let slot = self.partials + (split - begin) * heads.heads;
                     let table = row.table_at;
                     self.items.push([row.first, 1, row.start, table, split, split + 1, slot, 0]);
                 }
@@ -117,7 +132,8 @@ impl AttnWork {
                 let start = row.start + at;
                 let end = (start + len).div_ceil(SPLIT_KEYS);
                 let (first, table) = (row.first + at, row.table_at);
-                self.items.push([first, len, start, table, 0, end, NO_PARTIAL, 0]);
+                let begin = seen_from(start);
+                self.items.push([first, len, start, table, begin, end, NO_PARTIAL, 0]);
             }
         }
     }
@@ -132,6 +148,8 @@ pub struct Attn<'a> {
     pub heads: Heads,
     pub block_size: u32,
     pub scale: f32,
+    /// Keys that a row sees, itself included; `None` for all before it.
+    pub window: Option<u32>,
     pub q: Binding,
     pub q_stride: u32,
     pub k_cache: Binding,
@@ -171,6 +189,7 @@ impl Attn<'_> {
             group,
             group_parts,
             scale: self.scale,
+            window: self.window.map_or(u32::MAX, |keys| keys.max(1)),
             items,
             grid_x: grid[0],
         };

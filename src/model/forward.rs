@@ -48,7 +48,8 @@ impl Meta {
             })
             .collect();
         let mut work = AttnWork::default();
-        work.fill(&rows, model.heads(), model.partials_max());
+        let window = model.spec.widest_window();
+        work.fill(&rows, model.heads(), window, model.partials_max());
         debug_assert_eq!(ITEM_WORDS + MERGE_WORDS, 12);
         meta.items = meta.list(work.items.iter().flatten().copied());
         meta.merges = meta.list(work.merges.iter().flatten().copied());
@@ -189,6 +190,7 @@ impl Model {
             heads: self.heads(),
             block_size: self.options.block_size,
             scale: spec.attention_scale,
+            window: spec.windows[l],
             q: s.q,
             q_stride: stride(spec.q_dim()),
             k_cache: cache.k,

@@ -181,6 +181,13 @@ impl Spec {
         }
     }
 
+    /// The widest window of all layers; `None` if any sees everything. Keys further back than
+    /// this are never read again.
+    pub fn widest_window(&self) -> Option<u32> {
+        let widest = |all: Option<u32>, one: &Option<u32>| Some(all?.max((*one)?));
+        self.windows.iter().fold(Some(0), widest)
+    }
+
     fn check(&self, file: &str) -> Result<(), ModelError> {
         let fail = |key: &str, problem: String| {
             Err(ModelError::Config { file: file.into(), key: key.into(), problem })

@@ -38,6 +38,7 @@ impl Scheduler {
             let whole = self.policies.prefill == Prefill::PrefillFirst && plan.tokens > 0;
             let room = if whole { plan.budget - plan.tokens } else { u32::MAX };
             let Some(entry) = self.admit_next(now_micros, room, events) else { return };
+            self.expire_blocks(entry, events);
             let missing = self.table[entry as usize].missing();
             self.add_row(entry, missing.min(plan.budget - plan.tokens), plan);
         }

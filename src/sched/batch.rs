@@ -45,7 +45,7 @@ impl Scheduler {
         if self.batch.places.is_empty() {
             if !self.running.is_empty() {
                 self.plan_decodes(now_micros, plan, events);
-                self.plan_chunks(plan);
+                self.plan_chunks(plan, events);
                 return;
             }
             if !self.is_due(now_micros) {

@@ -123,7 +123,7 @@ impl Scheduler {
 
     /// Pieces of prompts that have begun, then newcomers.
     fn plan_prompts(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
-        self.plan_chunks(plan);
+        self.plan_chunks(plan, events);
         if plan.preempted == 0 {
             self.admit(now_micros, plan, events);
         }
@@ -167,7 +167,7 @@ impl Scheduler {
     }
 
     /// Sequences that lack several tokens.
-    pub(super) fn plan_chunks(&mut self, plan: &mut Plan) {
+    pub(super) fn plan_chunks(&mut self, plan: &mut Plan, events: &mut Vec<Event>) {
         for at in 0..self.running.len() {
             if plan.tokens >= plan.budget {
                 return;
@@ -176,6 +176,7 @@ impl Scheduler {
             let s = &self.table[entry as usize];
             let missing = s.missing();
             if missing > 1 && s.wants_rows() {
+                self.expire_blocks(entry, events);
                 self.add_row(entry, missing.min(plan.budget - plan.tokens), plan);
             }
         }
@@ -207,6 +208,7 @@ impl Scheduler {
         events: &mut Vec<Event>,
     ) -> bool {
         let entry = self.running[at];
+        self.expire_blocks(entry, events);
         let s = &self.table[entry as usize];
         let (id, computed) = (s.id, s.computed);
         if self.limits.blocks_of(computed + 1) as usize <= s.blocks.len() {
@@ -239,7 +241,7 @@ impl Scheduler {
             Victim::LeastLost => juniors.min_by_key(|&e| self.table[e as usize].computed),
             Victim::MostBlocks => {
                 // The first of equals, which is the youngest.
-                juniors.min_by_key(|&e| usize::MAX - self.table[e as usize].blocks.len())
+                juniors.min_by_key(|&e| u32::MAX - self.table[e as usize].held_blocks())
             }
         }
     }
@@ -267,7 +269,7 @@ impl Scheduler {
             gainer,
             reason: PreemptReason::OutOfBlocks,
             lost: std::mem::take(&mut s.computed),
-            blocks: count(s.blocks.len()),
+            blocks: s.held_blocks(),
             times: s.preemptions,
         });
         self.return_blocks(entry, events);

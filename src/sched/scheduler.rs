@@ -116,6 +116,7 @@ impl Scheduler {
             ("blocks", self.limits.blocks, limits.blocks),
             ("block_size", self.limits.block_size, limits.block_size),
             ("context_max", self.limits.context_max, limits.context_max),
+            ("window", self.limits.window.unwrap_or(0), limits.window.unwrap_or(0)),
         ] {
             if now != asked {
                 return Err(LimitsFixed { field, now, asked });
@@ -259,14 +260,33 @@ impl Scheduler {
     /// Frees the whole table, its tail first, so that a chain's head stays longest.
     pub(super) fn return_blocks(&mut self, entry: u32, events: &mut Vec<Event>) {
         let s = &mut self.table[entry as usize];
-        let count = count(s.blocks.len());
-        while let Some(block) = s.blocks.pop() {
+        let from = std::mem::take(&mut s.expired);
+        let count = count(s.blocks.len()) - from;
+        while let Some(block) = s.blocks.pop().filter(|b| *b != BlockId::EXPIRED) {
             self.pool.release(block);
         }
-        if count > 0 {
+        s.blocks.clear();
+        if count + from > 0 {
             let free = self.pool.free();
-            events.push(Event::BlocksReturned { sequence: s.id, from: 0, count, free });
+            events.push(Event::BlocksReturned { sequence: s.id, from, count, free });
         }
+    }
+
+    /// Frees the blocks that lie before every window of the next position to be computed. Called
+    /// before that position is planned: rows planned earlier may still read them, on a device
+    /// that runs steps in order.
+    pub(super) fn expire_blocks(&mut self, entry: u32, events: &mut Vec<Event>) {
+        let s = &mut self.table[entry as usize];
+        let (from, to) = (s.expired, self.limits.expired_blocks(s.computed));
+        if to <= from {
+            return;
+        }
+        for block in s.blocks[from as usize..to as usize].iter_mut().rev() {
+            self.pool.release(std::mem::replace(block, BlockId::EXPIRED));
+        }
+        s.expired = to;
+        let (free, count) = (self.pool.free(), to - from);
+        events.push(Event::BlocksExpired { sequence: s.id, from, count, free });
     }
 }
 

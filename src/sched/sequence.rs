@@ -47,7 +47,9 @@ pub(super) struct Sequence {
     pub pending: u32,
     /// The last step that had a row of it.
     pub stepped: u64,
+    /// Of `expired` at the front, none is held any more.
     pub blocks: Vec<BlockId>,
+    pub expired: u32,
     /// `None` while it waits.
     pub slot: Option<u32>,
     /// Set when it must end as soon as nothing of it is in flight.
@@ -88,6 +90,10 @@ impl Sequence {
     /// Tokens that are known and not computed: what the next rows have to do.
     pub fn missing(&self) -> u32 {
         self.known() - self.computed
+    }
+
+    pub fn held_blocks(&self) -> u32 {
+        count(self.blocks.len()) - self.expired
     }
 
     pub fn generated(&self) -> u32 {

@@ -117,7 +117,7 @@ impl Snapshot {
             ensure(!std::mem::replace(place, true), || format!("block {block} is free twice"))?;
         }
         for s in self.running.iter().chain(&self.waiting) {
-            for block in &s.blocks {
+            for block in s.blocks.iter().filter(|b| **b != BlockId::EXPIRED) {
                 let place = held.get_mut(block.index());
                 *place.ok_or_else(|| format!("{}: no block {block}", s.sequence))? += 1;
             }
@@ -158,6 +158,10 @@ impl Snapshot {
         ensure(computed <= known, || format!("{id}: {computed} computed of {known} known"))?;
         ensure(known >= s.prompt && known - s.prompt <= s.max_new_tokens, || {
             format!("{id}: {known} tokens for a prompt of {} and {}", s.prompt, s.max_new_tokens)
+        })?;
+        let expired = s.blocks.iter().rposition(|b| *b == BlockId::EXPIRED).map_or(0, |at| at + 1);
+        ensure(expired <= self.limits.expired_blocks(computed) as usize, || {
+            format!("{id}: {expired} blocks expired with {computed} computed")
         })?;
         let room = s.blocks.len() as u64 * u64::from(self.limits.block_size);
         ensure(u64::from(computed) <= room, || {

@@ -60,6 +60,9 @@ pub enum Event {
     BlocksTaken { sequence: SequenceId, from: u32, blocks: BlockList, free: u32 },
     /// `count` entries of the sequence's table, from index `from` on, were given back.
     BlocksReturned { sequence: SequenceId, from: u32, count: u32, free: u32 },
+    /// `count` entries of the table, from index `from` on, were given back because no layer's
+    /// window reaches them any more; the table keeps its length.
+    BlocksExpired { sequence: SequenceId, from: u32, count: u32, free: u32 },
     /// A step was composed; its rows follow as [`Event::RowPlanned`].
     StepPlanned {
         step: u64,

@@ -2,8 +2,8 @@
 //! panic, only to a picture that is off; a test keeps it equal to the scheduler's own state.
 
 use super::event::{BlockList, Event, Stamped};
-use super::picture::{Picture, RowPicture, SequencePicture, StepPicture};
-use crate::base::SequenceId;
+use super::picture::{BlockPicture, Picture, RowPicture, SequencePicture, StepPicture};
+use crate::base::{BlockId, SequenceId};
 
 /// Slots and blocks beyond this are lies of a damaged file.
 const TABLE_MAX: usize = 1 << 24;
@@ -42,6 +42,9 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
         }
         Event::BlocksReturned { sequence, from, count, .. } => {
             give_back(picture, *sequence, *from, *count);
+        }
+        Event::BlocksExpired { sequence, from, count, .. } => {
+            expire(picture, *sequence, *from, *count);
         }
         Event::StepPlanned { .. }
         | Event::RowPlanned { .. }
@@ -136,11 +139,27 @@ fn give_back(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32)
     let from = (from as usize).min(s.blocks.len());
     let to = from.saturating_add(count as usize).min(s.blocks.len());
     for block in s.blocks.drain(from..to) {
-        if let Some(b) = picture.blocks.get_mut(block.index()) {
-            b.tables = b.tables.saturating_sub(1);
-            if b.tables == 0 {
-                b.owner = None;
-            }
+        let_go(&mut picture.blocks, block);
+    }
+    if s.blocks.iter().all(|b| *b == BlockId::EXPIRED) {
+        s.blocks.clear();
+    }
+}
+
+fn expire(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32) {
+    picture.counters.blocks_returned += u64::from(count);
+    let Some(s) = picture.sequences.get_mut(&sequence) else { return };
+    for block in s.blocks.iter_mut().skip(from as usize).take(count as usize) {
+        let block = std::mem::replace(block, BlockId::EXPIRED);
+        let_go(&mut picture.blocks, block);
+    }
+}
+
+fn let_go(blocks: &mut [BlockPicture], block: BlockId) {
+    if let Some(b) = blocks.get_mut(block.index()) {
+        b.tables = b.tables.saturating_sub(1);
+        if b.tables == 0 {
+            b.owner = None;
         }
     }
 }

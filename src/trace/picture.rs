@@ -66,6 +66,7 @@ pub struct SequencePicture {
     pub known: u32,
     /// Positions whose keys and values are in the cache, or will be when the step has run.
     pub computed: u32,
+    /// Its table; [`BlockId::EXPIRED`] where a window has left a block behind.
     pub blocks: Vec<BlockId>,
     pub preemptions: u32,
     pub arrived_micros: u64,

@@ -1,10 +1,11 @@
 //! `attn_paged` and `attn_merge`: decode rows and chunks of many sequences in one launch, against
 //! f64, for every head size and several group sizes. Every cache slot that no sequence wrote
-//! holds NaN. However the rows are cut into work items, the bits stay.
+//! holds NaN, and entries of block tables that a window has left behind name a block of NaN, or
+//! none at all. However the rows are cut into work items, the bits stay.
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
-use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, Heads, partial_values};
+use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, Heads, first_key, partial_values};
 use tilewright::record::{DeviceKind, Facts, Recording};
 
 /// Allowed error of an output whose values lie in [-1, 1].
@@ -41,6 +42,7 @@ struct Sequence {
 struct World {
     heads: Heads,
     scale: f32,
+    window: Option<u32>,
     sequences: Vec<Sequence>,
     q: Vec<f32>,
     wanted: Vec<Wanted>,
@@ -67,7 +69,16 @@ const CUTS: [(&str, Cut); 5] = [
 ];
 
 impl World {
-    fn new(head_dim: u32, (heads, kv_heads): (u32, u32), draws: &mut Draws) -> Self {
+    fn new(head_dim: u32, heads: (u32, u32), draws: &mut Draws) -> Self {
+        Self::with_window(head_dim, heads, None, draws)
+    }
+
+    fn with_window(
+        head_dim: u32,
+        (heads, kv_heads): (u32, u32),
+        window: Option<u32>,
+        draws: &mut Draws,
+    ) -> Self {
         let tokens: u32 = ROWS.iter().map(|r| r.1).sum();
         let mut sequences = Vec::new();
         for (start, len) in ROWS {
@@ -81,7 +92,7 @@ impl World {
         let heads = Heads { heads, kv_heads, head_dim };
         // Scores of some units each way: neither flat nor one key only.
         let scale = 6.0 / (head_dim as f32).sqrt();
-        let mut world = Self { heads, scale, sequences, q, wanted: Vec::new() };
+        let mut world = Self { heads, scale, window, sequences, q, wanted: Vec::new() };
         world.wanted = world.reference();
         world
     }
@@ -121,11 +132,13 @@ impl World {
                 q.iter().zip(row(&sequence.k, key)).map(|(q, k)| f64::from(*q) * k).sum();
             dot * f64::from(self.scale)
         };
-        let scores: Vec<f64> = (0..=position).map(score).collect();
+        let first = (0..=position).find(|key| self.window.is_none_or(|w| position - key < w));
+        let first = first.expect("a query sees itself");
+        let scores: Vec<f64> = (first..=position).map(score).collect();
         let high = scores.iter().copied().fold(f64::MIN, f64::max);
         let sum: f64 = scores.iter().map(|s| (s - high).exp()).sum();
         let mut out = vec![0.0; dim];
-        for (key, score) in (0..).zip(scores) {
+        for (key, score) in (first..).zip(scores) {
             let weight = (score - high).exp() / sum;
             out.iter_mut().zip(row(&sequence.v, key)).for_each(|(o, v)| *o += weight * v);
         }
@@ -171,17 +184,21 @@ impl World {
     ) -> Vec<f32> {
         let ([k, v], tables) = self.cache(cut.block_size);
         let (mut meta, mut rows, mut first) = (vec![u32::MAX; 7], Vec::new(), 0);
-        for ((start, len), table) in ROWS.into_iter().zip(&tables) {
-            let table_at = meta.len() as u32;
-            meta.extend(table);
+        let poison = *tables[0].last().expect("the block of NaN");
+        let expired = if lab.on == On::Cpu { u32::MAX } else { poison };
+        for ((start, len), mut table) in ROWS.into_iter().zip(tables) {
             for at in (0..len).step_by(cut.len.min(len) as usize) {
                 let len = cut.len.min(len - at);
+                let past = first_key(start + at, self.window) / cut.block_size;
+                table[..past as usize].fill(expired);
+                let table_at = meta.len() as u32;
+                meta.extend(&table);
                 rows.push(AttnRow { first: first + at, len, start: start + at, table_at });
             }
             first += len;
         }
         let mut work = AttnWork::default();
-        work.fill(&rows, self.heads, cut.partials_max);
+        work.fill(&rows, self.heads, self.window, cut.partials_max);
         change(&mut work);
         let items_at = meta.len() as u32;
         meta.extend(work.items.iter().flatten());
@@ -198,6 +215,7 @@ impl World {
             heads: self.heads,
             block_size: cut.block_size,
             scale: self.scale,
+            window: self.window,
             q: lab.floats(&self.q),
             q_stride: self.stride() as u32,
             k_cache: lab.floats(&k),
@@ -245,6 +263,33 @@ pub fn check(on: On, head_dim: u32) {
     }
 }
 
+/// Windows narrower than a tile, and wider than a split.
+pub fn windows(on: On, head_dim: u32) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for window in [17, 300] {
+        let world = World::with_window(head_dim, HEADS[1], Some(window), &mut draws);
+        for (width, facts) in widths(&lab) {
+            let mut first: Option<Vec<f32>> = None;
+            for (name, cut) in &CUTS[2..4] {
+                let what = format!("{width}, window {window}, {name}, seed {SEED:#x}");
+                let out = world.run(*cut, &facts, |_| {}, &mut lab);
+                compare(&out, &world.wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let first = first.get_or_insert_with(|| out.clone());
+                same_bits(first, &out).unwrap_or_else(|e| panic!("{what} changes bits: {e}"));
+            }
+        }
+        // Splits that no row sees may as well be computed.
+        let list_all = |work: &mut AttnWork| {
+            work.items.iter_mut().filter(|i| i[6] == u32::MAX).for_each(|i| i[4] = 0);
+        };
+        let facts = lab.facts.clone();
+        let all = world.run(WHOLE, &facts, list_all, &mut lab);
+        let clipped = world.run(WHOLE, &facts, |_| {}, &mut lab);
+        same_bits(&all, &clipped).unwrap_or_else(|e| panic!("window {window}, {e}"));
+    }
+}
+
 /// Work lists and scales with a planted fault do not pass for right.
 pub fn faults_are_seen() {
     let mut lab = Lab::open(On::Cpu);
@@ -271,6 +316,13 @@ pub fn faults_are_seen() {
     // One key more is a slot that nobody wrote: NaN must come through.
     let bad = world.run(WHOLE, &facts, |work| work.items[0][2] += 1, &mut lab);
     assert!(bad[..16].iter().all(|v| v.is_nan()), "a foreign slot was read unnoticed");
+    let narrow = World::with_window(16, (6, 2), Some(17), &mut draws);
+    let mut wider = World { window: Some(18), ..narrow };
+    let bad = wider.run(WHOLE, &facts, |_| {}, &mut lab);
+    assert!(compare(&bad, &wider.wanted).is_err(), "a key too many in the window");
+    wider.window = Some(16);
+    let bad = wider.run(WHOLE, &facts, |_| {}, &mut lab);
+    assert!(compare(&bad, &wider.wanted).is_err(), "a key too few in the window");
     world.scale *= 1.001;
     let bad = world.run(WHOLE, &facts, |work| work.merges.clear(), &mut lab);
     assert!(compare(&bad, &world.wanted).is_err(), "another scale");

@@ -161,7 +161,7 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
             let heads = Heads { heads, kv_heads, head_dim };
             let mut work = AttnWork::default();
             let row = AttnRow { first: 0, len: 1, start: 600, table_at: 0 };
-            work.fill(&[row], heads, 1 << 16);
+            work.fill(&[row], heads, None, 1 << 16);
             assert_eq!((work.items.len(), work.merges.len()), (3, 1));
             Attn {
                 work: &work,
@@ -170,6 +170,7 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
                 heads,
                 block_size: 16,
                 scale: 1.0,
+                window: None,
                 q: a,
                 q_stride: 64,
                 k_cache: b,

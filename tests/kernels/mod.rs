@@ -30,6 +30,8 @@ pub fn rows(rows: &mut Rows) {
         for head_dim in tilewright::kernels::attn::HEAD_DIMS {
             let row = format!("kernels::attn.hd{head_dim}.{name}");
             rows.add_if(present.clone(), row, move |()| attn::check(on, head_dim));
+            let row = format!("kernels::attn_window.hd{head_dim}.{name}");
+            rows.add_if(present.clone(), row, move |()| attn::windows(on, head_dim));
         }
         for (kernel, body) in [
             ("norm_rms", block::norm_rms as fn(On)),

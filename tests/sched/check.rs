@@ -32,6 +32,7 @@ const FAULTS: &[Planted] = &[
     ("a count is too high", |s| s.tables[s.running[0].blocks[0].index()] = 2, "counts 2"),
     ("a count is too low", |s| s.tables[s.running[0].blocks[0].index()] = 0, "counts 0"),
     ("two tables hold a block counted once", shared_block, "2 hold it"),
+    ("a block expired", expired_block, "1 blocks expired"),
     ("a table names no block", |s| s.running[0].blocks[0] = BlockId(999), "no block"),
     ("the pool shrank", |s| s.tables.truncate(3), "the limits say"),
     ("more computed than known", |s| s.running[0].known = 1, "computed of 1"),
@@ -62,6 +63,13 @@ pub fn rows(rows: &mut Rows) {
             assert!(found.contains(complaint), "{name}: {found}");
         }
     });
+}
+
+fn expired_block(state: &mut Snapshot) {
+    let block = std::mem::replace(&mut state.running[0].blocks[0], BlockId::EXPIRED);
+    state.tables[block.index()] = 0;
+    state.free_list.push(block);
+    state.free += 1;
 }
 
 fn shared_block(state: &mut Snapshot) {

@@ -6,8 +6,10 @@
 //! request is known without running anything: [`expected`].
 
 use std::collections::{BTreeMap, VecDeque};
-use tilewright::base::{Limits, Policies, RequestId, SequenceId, TokenId, threefry2x32};
-use tilewright::sched::{NewSequence, Outcome, Plan, Scheduler};
+use tilewright::base::{
+    Batching, BlockId, Limits, Policies, RequestId, SequenceId, TokenId, threefry2x32,
+};
+use tilewright::sched::{NewSequence, Outcome, Plan, PlanRow, Scheduler};
 use tilewright::trace::{Event, FinishReason, Picture, Refusal, Stamped, fold, write_line};
 
 /// Random numbers of a seed.
@@ -48,11 +50,22 @@ fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
 
 /// The whole output of a request, prompt included.
 pub fn expected(prompt: &[TokenId], new: u32) -> Vec<TokenId> {
+    expected_within(prompt, new, None)
+}
+
+/// The same of a model that sees the last `window` tokens only.
+pub fn expected_within(prompt: &[TokenId], new: u32, window: Option<u32>) -> Vec<TokenId> {
     let mut tokens = prompt.to_vec();
     for _ in 0..new {
-        tokens.push(next_token(tokens.iter().copied()));
+        let first = first_seen(tokens.len() as u32, window) as usize;
+        tokens.push(next_token(tokens[first..].iter().copied()));
     }
     tokens
+}
+
+/// The first of `known` tokens that the last one sees.
+fn first_seen(known: u32, window: Option<u32>) -> u32 {
+    window.map_or(0, |window| known.saturating_sub(window))
 }
 
 pub struct World {
@@ -189,6 +202,7 @@ impl World {
                 continue;
             }
             let blocks = self.sched.blocks(row.sequence).to_vec();
+            self.hold_window(row, &blocks);
             let place = |p: u32| (blocks[(p / size) as usize].0, p % size);
             // Only a row of one may start from a token that the host does not know yet.
             let host = self.sched.tokens(row.sequence).len() as u32;
@@ -201,7 +215,8 @@ impl World {
             if row.samples {
                 let end = row.start + row.len;
                 assert_eq!(end as usize, said.len(), "{} samples too early", row.sequence);
-                let token = next_token((0..end).map(|p| self.cache[&place(p)]));
+                let first = first_seen(end, self.sched.limits().window);
+                let token = next_token((first..end).map(|p| self.cache[&place(p)]));
                 said.push(token);
                 outcome.token = Some(token);
                 let stops = self.stop.is_some_and(|s| token % s == 0);
@@ -210,6 +225,16 @@ impl World {
             outcomes.push(outcome);
         }
         outcomes
+    }
+
+    /// Blocks that lie before every window are given back, and none that a row still reads.
+    fn hold_window(&self, row: &PlanRow, blocks: &[BlockId]) {
+        let limits = self.sched.limits();
+        let expired = blocks.iter().take_while(|b| **b == BlockId::EXPIRED).count() as u32;
+        let seen = first_seen(row.start + 1, limits.window) / limits.block_size;
+        assert!(expired <= seen, "{row:?}: {expired} expired, block {seen} is read");
+        let batched = self.sched.policies().batching != Batching::Continuous;
+        assert!(batched || expired == seen, "{row:?}: {expired} of {seen} expired");
     }
 
     /// Folds new events, then compares the picture with the scheduler and checks both.
