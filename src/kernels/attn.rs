@@ -101,13 +101,7 @@ impl AttnWork {
     /// Cuts `rows` into work items. Splits of a single-token row become items of their own while
     /// `partials_max` slots last; the results are the same bits either way. Splits that no layer
     /// sees, where the widest window is `window` keys, are left out.
-    pub fn fill(
-        &mut self,
-        rows: &[AttnRow],
-        heads: Heads,
-        window: Option<u32>,
-        partials_max: u32,
-    ) {
+    pub fn fill(&mut self, rows: &[AttnRow], heads: Heads, window: Option<u32>, partials_max: u32) {
         self.items.clear();
         self.merges.clear();
         self.partials = 0;
