@@ -2,6 +2,7 @@
 // holds tokens first .. first + rows; other tokens are left to the other parts.
 //
 // quants, scales: the streams of w   step: token ids at `tokens_at`   x: [T][x_stride/4] vec4
+#import words
 #import quant
 
 struct Params {
@@ -16,7 +17,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> quants: array<Words>;
 @group(0) @binding(2) var<storage, read> scales: array<u32>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> x: array<vec4<f32>>;
@@ -37,7 +38,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let kb = (id % vectors) / V;
     let v = id % V;
     let s = quant_scale(kb, row, p.rows);
-    let q = quants[(kb * V + v) * p.rows + row];
+    let q = quant_load(kb, v, row, p.rows);
     let at = t * (p.x_stride / 4u) + kb * 8u + v * (8u / V);
 #for g in 0..8/V
     x[at + $g] = quant_unpack(q, v * (8u / V) + $g, s) * p.scale;

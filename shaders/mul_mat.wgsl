@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
 #end
 #for v in 0..V
 #for j in 0..TN
-            let q${v}_$j = words(quants[(kb * V + $v) * p.rows + n$j]);
+            let q${v}_$j = quant_load(kb, ${v}u, n$j, p.rows);
 #end
 #for g in 0..8/V
 #for j in 0..TN

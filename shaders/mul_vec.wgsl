@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     for (var kb = segment * p.k_blocks / SEGMENTS; kb < kb_end; kb++) {
         let s = quant_scale(kb, row, p.rows);
 #for v in 0..V
-        let q$v = words(quants[(kb * V + $v) * p.rows + row]);
+        let q$v = quant_load(kb, ${v}u, row, p.rows);
 #for g in 0..8/V
         let w${v}_$g = quant_unpack(q$v, ${v*(8/V)+g}u, s);
 #for m in 0..TM

@@ -31,7 +31,11 @@ const FAMILIES: [&str; 11] = [
     "granite",
     "mistral-window",
 ];
-const FORMATS: [&str; 8] = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"];
+/// Stems of the quantised fixtures.
+pub const FORMATS: [&str; 14] = [
+    "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m",
+    "q5_k_m", "q6_k", "iq4_nl",
+];
 
 pub fn rows(rows: &mut Rows) {
     limits::rows(rows);

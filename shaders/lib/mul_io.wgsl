@@ -1,6 +1,6 @@
 // Parameters, bindings and the store of the matmul kernels.
 //
-// quants: [K/32][V][N] vec4   scales: [K/32][S][N]   x: [M][x_stride/4] vec4   y: [M][y_stride]
+// quants, scales: the streams of w (src/kernels/layout)   x: [M][x_stride/4] vec4   y: [M][y_stride]
 // x is zero from K to the next multiple of 32.
 #import words
 

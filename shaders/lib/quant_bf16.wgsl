@@ -1,4 +1,5 @@
 // bfloat16 weights. A vector holds 8 values, two to a word; a value is the upper half of an f32.
+#import load_whole
 
 struct Scale { d: f32 }
 

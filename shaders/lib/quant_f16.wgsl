@@ -1,4 +1,5 @@
 // f16 weights. A vector holds 8 values, two to a word; no scales.
+#import load_whole
 
 struct Scale { d: f32 }
 

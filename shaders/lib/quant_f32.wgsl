@@ -1,6 +1,7 @@
 // f32 weights. A vector holds 4 values; no scales.
 // Every quant_X gives: struct Scale; quant_scale(k-block, row, rows); and
 // quant_unpack(vector, g, scale) -> values 4g..4g+3 of the k-block, g in 0..8.
+#import load_whole
 
 struct Scale { d: f32 }
 

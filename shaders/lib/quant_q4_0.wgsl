@@ -1,4 +1,5 @@
 // Q4_0: value = d * (q - 8). One vector per k-block; scale word: d as f16.
+#import load_whole
 #import nibbles
 
 struct Scale { d: f32 }

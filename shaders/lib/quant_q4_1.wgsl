@@ -1,4 +1,5 @@
 // Q4_1: value = d * q + m. One vector per k-block; scale word: (d, m) as f16 pair.
+#import load_whole
 #import nibbles
 
 struct Scale { d: f32, m: f32 }

@@ -1,5 +1,6 @@
 // Q5_0: value = d * (q - 16). One vector of low nibbles per k-block; scale words: d as f16, then
 // the fifth bits, bit i for value i.
+#import load_whole
 #import nibbles
 
 struct Scale { d: f32, high: u32 }

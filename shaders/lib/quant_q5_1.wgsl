@@ -1,5 +1,6 @@
 // Q5_1: value = d * q + m. One vector of low nibbles per k-block; scale words: (d, m) as f16
 // pair, then the fifth bits, bit i for value i.
+#import load_whole
 #import nibbles
 
 struct Scale { d: f32, m: f32, high: u32 }

@@ -1,4 +1,5 @@
 // Q8_0: value = d * q, q a signed byte. A vector holds 16 values; scale word: d as f16.
+#import load_whole
 
 struct Scale { d: f32 }
 

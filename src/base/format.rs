@@ -15,10 +15,17 @@ pub enum Format {
     Q5_0,
     Q5_1,
     Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ4_NL,
+    IQ4_XS,
 }
 
 impl Format {
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 15] = [
         Format::F32,
         Format::F16,
         Format::BF16,
@@ -27,6 +34,13 @@ impl Format {
         Format::Q5_0,
         Format::Q5_1,
         Format::Q8_0,
+        Format::Q2_K,
+        Format::Q3_K,
+        Format::Q4_K,
+        Format::Q5_K,
+        Format::Q6_K,
+        Format::IQ4_NL,
+        Format::IQ4_XS,
     ];
 
     /// The lower-case name used in shader files, variants and output.
@@ -54,6 +68,13 @@ impl Format {
             Format::Q5_0 => ("q5_0", 32, 22),
             Format::Q5_1 => ("q5_1", 32, 24),
             Format::Q8_0 => ("q8_0", 32, 34),
+            Format::Q2_K => ("q2_k", 256, 84),
+            Format::Q3_K => ("q3_k", 256, 110),
+            Format::Q4_K => ("q4_k", 256, 144),
+            Format::Q5_K => ("q5_k", 256, 176),
+            Format::Q6_K => ("q6_k", 256, 210),
+            Format::IQ4_NL => ("iq4_nl", 32, 18),
+            Format::IQ4_XS => ("iq4_xs", 256, 136),
         }
     }
 

@@ -10,10 +10,26 @@ pub const LANES: usize = 16;
 /// The values of one k-block of `LANES` rows: `[value][row]`.
 pub type Tile = [[f32; LANES]; 32];
 
-/// The stream words of one k-block of `LANES` rows: `[word][row]`.
-struct Words {
+/// The stream words of one k-block of `LANES` rows.
+struct Words<'a> {
+    /// `[word][row]`.
     quants: [[u32; LANES]; 32],
-    scales: [[u32; LANES]; 2],
+    /// From the first row's first scale word of the unit on.
+    scales: &'a [u32],
+    rows: usize,
+    count: usize,
+    /// The k-block's place in its unit.
+    part: usize,
+}
+
+impl Words<'_> {
+    /// Scale word `s` of the unit, by row.
+    #[inline(always)]
+    fn scale(&self, s: usize) -> [u32; LANES] {
+        let mut out = [0; LANES];
+        out[..self.count].copy_from_slice(&self.scales[s * self.rows..][..self.count]);
+        out
+    }
 }
 
 /// The streams of a matrix with `rows` rows.
@@ -30,20 +46,24 @@ impl Streams<'_> {
     #[inline(always)]
     pub fn decode(&self, kb: usize, first: usize, count: usize, out: &mut Tile) {
         let shape = stream_shape(self.format);
-        let (vectors, scale_words) = (shape.vectors as usize, shape.scale_words as usize);
-        let mut words = Words { quants: [[0; LANES]; 32], scales: [[0; LANES]; 2] };
-        for v in 0..vectors {
-            let from = ((kb * vectors + v) * self.rows + first) * 4;
+        let unit_blocks = shape.k_blocks as usize;
+        let (unit, part) = (kb / unit_blocks, kb % unit_blocks);
+        let mut quants = [[0; LANES]; 32];
+        // Half a vector per k-block where the unit has fewer vectors than k-blocks.
+        let words = shape.vectors as usize * 4 / unit_blocks;
+        for w in 0..words.div_ceil(4) {
+            let v = unit * shape.vectors as usize + (part * words) / 4 + w;
+            let from = (v * self.rows + first) * 4;
             for (lane, vector) in self.quants[from..from + count * 4].chunks_exact(4).enumerate() {
-                for (w, word) in vector.iter().enumerate() {
-                    words.quants[v * 4 + w][lane] = *word;
+                let half = &vector[part * words % 4..];
+                for (w4, word) in half.iter().enumerate() {
+                    quants[w * 4 + w4][lane] = *word;
                 }
             }
         }
-        for s in 0..scale_words {
-            let from = (kb * scale_words + s) * self.rows + first;
-            words.scales[s][..count].copy_from_slice(&self.scales[from..from + count]);
-        }
+        let at = unit * shape.scale_words as usize * self.rows + first;
+        let scales = self.scales.get(at..).unwrap_or_default();
+        let words = Words { quants, scales, rows: self.rows, count, part };
         match self.format {
             Format::F32 => quant_f32(&words, out),
             Format::F16 => quant_f16(&words, out),
@@ -53,6 +73,13 @@ impl Streams<'_> {
             Format::Q5_0 => quant_q5_0(&words, out),
             Format::Q5_1 => quant_q5_1(&words, out),
             Format::Q8_0 => quant_q8_0(&words, out),
+            Format::Q2_K => quant_q2_k(&words, out),
+            Format::Q3_K => quant_q3_k(&words, out),
+            Format::Q4_K => quant_q4_k(&words, out),
+            Format::Q5_K => quant_q5_k(&words, out),
+            Format::Q6_K => quant_q6_k(&words, out),
+            Format::IQ4_NL => quant_iq4_nl(&words, out),
+            Format::IQ4_XS => quant_iq4_xs(&words, out),
         }
     }
 }
@@ -88,14 +115,34 @@ fn nibble(w: &Words, i: usize, lane: usize) -> u32 {
     (w.quants[i / 8][lane] >> (4 * (i % 8))) & 15
 }
 
+/// Bit i of a word for value i.
 #[inline(always)]
-fn fifth(w: &Words, i: usize, lane: usize) -> u32 {
-    ((w.scales[1][lane] >> i) & 1) << 4
+fn bit(word: u32, i: usize) -> u32 {
+    (word >> i) & 1
 }
 
 #[inline(always)]
-fn pairs(w: &Words) -> ([f32; LANES], [f32; LANES]) {
-    (w.scales[0].map(f16_low), w.scales[0].map(f16_high))
+fn two_bits(word: u32, i: usize) -> u32 {
+    (word >> (2 * (i % 16))) & 3
+}
+
+/// Byte `at` of a word as a signed number.
+#[inline(always)]
+fn signed(word: u32, at: usize) -> f32 {
+    f32::from(word.to_le_bytes()[at].cast_signed())
+}
+
+/// Word `s` as two half-precision numbers.
+#[inline(always)]
+fn pairs(w: &Words, s: usize) -> ([f32; LANES], [f32; LANES]) {
+    let words = w.scale(s);
+    (words.map(f16_low), words.map(f16_high))
+}
+
+/// The two bytes of this k-block, of a format with eight k-blocks a unit.
+#[inline(always)]
+fn byte_pair(w: &Words) -> [u32; LANES] {
+    w.scale(1 + w.part / 2).map(|word| word >> (16 * (w.part % 2)) & 0xffff)
 }
 
 #[inline(always)]
@@ -116,31 +163,99 @@ fn quant_bf16(w: &Words, out: &mut Tile) {
 
 #[inline(always)]
 fn quant_q8_0(w: &Words, out: &mut Tile) {
-    let d = w.scales[0].map(f16_low);
+    let d = w.scale(0).map(f16_low);
     let byte = |i: usize, lane: usize| (w.quants[i / 4][lane] >> (8 * (i % 4))) as i8;
     fill(out, |i, lane| f32::from(byte(i, lane)) * d[lane]);
 }
 
 #[inline(always)]
 fn quant_q4_0(w: &Words, out: &mut Tile) {
-    let d = w.scales[0].map(f16_low);
+    let d = w.scale(0).map(f16_low);
     fill(out, |i, lane| (nibble(w, i, lane) as f32 - 8.0) * d[lane]);
 }
 
 #[inline(always)]
 fn quant_q4_1(w: &Words, out: &mut Tile) {
-    let (d, m) = pairs(w);
+    let (d, m) = pairs(w, 0);
     fill(out, |i, lane| nibble(w, i, lane) as f32 * d[lane] + m[lane]);
 }
 
 #[inline(always)]
 fn quant_q5_0(w: &Words, out: &mut Tile) {
-    let d = w.scales[0].map(f16_low);
-    fill(out, |i, lane| ((nibble(w, i, lane) | fifth(w, i, lane)) as f32 - 16.0) * d[lane]);
+    let (d, high) = (w.scale(0).map(f16_low), w.scale(1));
+    let code = |i, lane| nibble(w, i, lane) | bit(high[lane], i) << 4;
+    fill(out, |i, lane| (code(i, lane) as f32 - 16.0) * d[lane]);
 }
 
 #[inline(always)]
 fn quant_q5_1(w: &Words, out: &mut Tile) {
-    let (d, m) = pairs(w);
-    fill(out, |i, lane| (nibble(w, i, lane) | fifth(w, i, lane)) as f32 * d[lane] + m[lane]);
+    let ((d, m), high) = (pairs(w, 0), w.scale(1));
+    let code = |i, lane| nibble(w, i, lane) | bit(high[lane], i) << 4;
+    fill(out, |i, lane| code(i, lane) as f32 * d[lane] + m[lane]);
+}
+
+#[inline(always)]
+fn quant_q2_k(w: &Words, out: &mut Tile) {
+    let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
+    let scale = |h: usize, lane: usize| d[lane] * (pair[lane] >> (8 * h) & 15) as f32;
+    let minimum = |h: usize, lane: usize| least[lane] * (pair[lane] >> (8 * h + 4) & 15) as f32;
+    fill(out, |i, lane| {
+        let q = two_bits(w.quants[i / 16][lane], i) as f32;
+        q * scale(i / 16, lane) - minimum(i / 16, lane)
+    });
+}
+
+#[inline(always)]
+fn quant_q3_k(w: &Words, out: &mut Tile) {
+    let ((d, _), pair, high) = (pairs(w, 0), byte_pair(w), w.scale(5 + w.part));
+    fill(out, |i, lane| {
+        let q = two_bits(w.quants[i / 16][lane], i) | bit(high[lane], i) << 2;
+        (q as f32 - 4.0) * (d[lane] * signed(pair[lane], i / 16))
+    });
+}
+
+#[inline(always)]
+fn quant_q4_k(w: &Words, out: &mut Tile) {
+    let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
+    let scale = |lane: usize| d[lane] * (pair[lane] & 255) as f32;
+    let minimum = |lane: usize| least[lane] * (pair[lane] >> 8) as f32;
+    fill(out, |i, lane| nibble(w, i, lane) as f32 * scale(lane) - minimum(lane));
+}
+
+#[inline(always)]
+fn quant_q5_k(w: &Words, out: &mut Tile) {
+    let ((d, least), pair, high) = (pairs(w, 0), byte_pair(w), w.scale(5 + w.part));
+    let scale = |lane: usize| d[lane] * (pair[lane] & 255) as f32;
+    let minimum = |lane: usize| least[lane] * (pair[lane] >> 8) as f32;
+    let code = |i, lane| nibble(w, i, lane) | bit(high[lane], i) << 4;
+    fill(out, |i, lane| code(i, lane) as f32 * scale(lane) - minimum(lane));
+}
+
+#[inline(always)]
+fn quant_q6_k(w: &Words, out: &mut Tile) {
+    let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
+    let high = [w.scale(5 + 2 * w.part), w.scale(6 + 2 * w.part)];
+    fill(out, |i, lane| {
+        let q = nibble(w, i, lane) | two_bits(high[i / 16][lane], i) << 4;
+        (q as f32 - 32.0) * (d[lane] * signed(pair[lane], i / 16))
+    });
+}
+
+/// The steps that the codes of the IQ4 formats choose from.
+const IQ4_STEPS: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
+
+#[inline(always)]
+fn quant_iq4_nl(w: &Words, out: &mut Tile) {
+    let d = w.scale(0).map(f16_low);
+    fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * d[lane]);
+}
+
+#[inline(always)]
+fn quant_iq4_xs(w: &Words, out: &mut Tile) {
+    let (d, scales) = (w.scale(0).map(f16_low), w.scale(1 + w.part / 4));
+    let scale = |lane: usize| d[lane] * signed(scales[lane], w.part % 4);
+    fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * scale(lane));
 }

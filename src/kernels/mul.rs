@@ -144,7 +144,7 @@ impl Embed<'_> {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
         let variant = named(&format!("embed.{}", self.w.format.name()));
         let k_blocks = self.w.cols.div_ceil(layout::K_BLOCK);
-        let vectors = k_blocks * layout::stream_shape(self.w.format).vectors;
+        let vectors = k_blocks * layout::stream_shape(self.w.format).rounds();
         let grid = fold_grid((self.tokens * vectors).div_ceil(64), facts);
         for part in &self.w.parts {
             let params = EmbedParams {

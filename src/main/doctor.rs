@@ -66,7 +66,7 @@ fn page(facts: &Facts) -> String {
     );
     for (format, rows) in choices(facts) {
         let rows: Vec<_> = rows.iter().map(|(rows, name)| format!("{rows}: {name}")).collect();
-        out.push_str(&format!("  {format:<5} {}\n", rows.join("   ")));
+        out.push_str(&format!("  {format:<6} {}\n", rows.join("   ")));
     }
     out
 }

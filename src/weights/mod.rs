@@ -13,7 +13,7 @@ mod source;
 mod tensor;
 
 pub use error::WeightsError;
-pub use gguf::{GgufArray, GgufMeta, GgufValue, Kind};
+pub use gguf::{GgufArray, GgufMeta, GgufValue, Kind, gguf_type};
 pub use hf::HfMeta;
 pub use source::{BytesSource, FileSource, Source};
 pub use tensor::Tensor;

@@ -19,7 +19,10 @@ const SCALE: f32 = 1.75;
 pub fn check(on: On, format: Format) {
     let mut lab = Lab::open(on);
     let mut draws = Draws::new(SEED);
-    let cols = if format.block_len() == 1 { [33, 330] } else { [32, 352] };
+    let cols = match format.block_len() {
+        1 => [33, 330],
+        _ => [32, 352].map(|wish| Weight::cols(format, wish)),
+    };
     for cols in cols {
         let weight = Weight::random(format, ROWS, cols, &mut draws);
         let parts = vec![

@@ -95,9 +95,10 @@ impl Shape {
 impl Cases {
     fn new(format: Format, lab: &mut Lab) -> Self {
         let mut draws = Draws::new(SEED);
+        // Whole blocks: 32, 96, 352, 64, 1056, or multiples of 256.
         let cols = match format.block_len() {
             1 => [33, 99, 330, 66, 1056],
-            _ => [32, 96, 352, 64, 1056],
+            _ => [32, 96, 352, 64, 1056].map(|wish| Weight::cols(format, wish)),
         };
         let mut shapes = Vec::new();
         for (flags, (rows, cols)) in [1, 7, 33, 577, 7].into_iter().zip(cols).enumerate() {

@@ -6,7 +6,7 @@ use tilewright::base::Format;
 use tilewright::kernels::layout::{repack, stream_bytes};
 use tilewright::kernels::mul::MatrixPart;
 use tilewright::record::Binding;
-use tilewright::weights::blocks::{decode, encode};
+use tilewright::weights::blocks::{decode, encode, encodes};
 
 pub struct Weight {
     pub format: Format,
@@ -20,10 +20,21 @@ pub struct Weight {
 impl Weight {
     pub fn random(format: Format, rows: usize, cols: usize, draws: &mut Draws) -> Self {
         let mut raw = Vec::new();
-        encode(format, &draws.values(rows * cols), &mut raw);
+        if encodes(format) {
+            encode(format, &draws.values(rows * cols), &mut raw);
+        } else {
+            for _ in 0..rows * cols / format.block_len() {
+                raw.extend(random_block(format, draws));
+            }
+        }
         let mut values = vec![0.0; rows * cols];
         decode(format, &raw, &mut values);
         Self { format, rows, cols, values, raw }
+    }
+
+    /// Columns that `format` can have, in place of those wished for: whole blocks.
+    pub fn cols(format: Format, wish: usize) -> usize {
+        wish.next_multiple_of(format.block_len())
     }
 
     /// Rows `first..first + rows` on the device, bound as the loader binds them.
@@ -39,4 +50,22 @@ impl Weight {
         let quants = Binding { bytes: sizes.quants, ..all };
         MatrixPart { first: first as u32, rows: rows as u32, quants, scales }
     }
+}
+
+/// A block of any bits, but for its half floats: their places are those of ggml's structs.
+fn random_block(format: Format, draws: &mut Draws) -> Vec<u8> {
+    let mut block: Vec<u8> = (0..format.block_bytes()).map(|_| draws.below(256) as u8).collect();
+    let halves: &[usize] = match format {
+        Format::Q2_K => &[80, 82],
+        Format::Q3_K => &[108],
+        Format::Q4_K | Format::Q5_K => &[0, 2],
+        Format::Q6_K => &[208],
+        Format::IQ4_NL | Format::IQ4_XS => &[0],
+        other => panic!("{other} has an encoder"),
+    };
+    for at in halves {
+        let value = half::f16::from_f32((draws.unit() - 0.5) * 0.02);
+        block[*at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    block
 }

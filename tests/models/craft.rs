@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tilewright::base::Format;
 use tilewright::engine::fable;
-use tilewright::weights::{Meta, Weights, blocks};
+use tilewright::weights::{Meta, Weights, blocks, gguf_type};
 
 pub const EMBEDDING: &str = "model.embed_tokens.weight";
 pub const HEAD: &str = "lm_head.weight";
@@ -179,16 +179,7 @@ impl Checkpoint {
 /// Adds a tensor with its data.
 pub fn append(mut file: Gguf, name: &str, stored: &Stored) -> Gguf {
     let ne: Vec<u64> = stored.shape.iter().rev().copied().collect();
-    let kind = match stored.format {
-        Format::F32 => 0,
-        Format::F16 => 1,
-        Format::Q4_0 => 2,
-        Format::Q4_1 => 3,
-        Format::Q5_0 => 6,
-        Format::Q5_1 => 7,
-        Format::Q8_0 => 8,
-        Format::BF16 => 30,
-    };
+    let kind = gguf_type(stored.format);
     file.data.resize(file.data.len().next_multiple_of(32), 0);
     let offset = file.data.len() as u64;
     file.data.extend_from_slice(&stored.bytes);

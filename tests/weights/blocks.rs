@@ -1,15 +1,16 @@
 //! What the bytes of each format mean: blocks made by hand, all half floats, and the reference
 //! quantiser's own output.
 
-use crate::support::{Rows, shared};
+use crate::support::{Rows, root, shared};
 use half::f16;
 use std::path::PathBuf;
 use tilewright::base::{Format, unit_from_seed};
-use tilewright::weights::blocks::{decode, encode};
+use tilewright::weights::blocks::{decode, encode, encodes};
 use tilewright::weights::{Tensor, Weights};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("weights::blocks_by_hand", blocks_by_hand);
+    rows.add("weights::blocks_as_gguf_package_reads_them", blocks_of_gguf_package);
     rows.add("weights::floats_are_exact", floats_are_exact);
     rows.add("weights::encode_keeps_decoded_blocks", encode_keeps_decoded_blocks);
     rows.add("weights::encode_is_within_half_a_step", encode_is_within_half_a_step);
@@ -29,6 +30,11 @@ fn encoded(format: Format, values: &[f32]) -> Vec<u8> {
     let mut out = Vec::new();
     encode(format, values, &mut out);
     out
+}
+
+/// The formats that are written as well as read.
+fn written() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|f| encodes(*f))
 }
 
 fn half(value: f32) -> [u8; 2] {
@@ -65,11 +71,36 @@ fn blocks_by_hand() {
         (0..32).map(|i| if i == 31 { -128 } else { (i * 8 - 127) as i8 }).collect();
     let bytes: Vec<u8> = d.into_iter().chain(codes.iter().map(|q| q.cast_unsigned())).collect();
     check(Format::Q8_0, bytes, codes.iter().map(|q| 0.5 * f32::from(*q)).collect());
-    for format in Format::ALL {
+    for format in written() {
         let zeros = vec![0.0; format.block_len()];
         assert_eq!(decoded(format, &encoded(format, &zeros)), zeros, "{format}");
         assert_eq!(encoded(format, &zeros).len(), format.block_bytes());
     }
+}
+
+/// Blocks of random bits against the decoder of pip's `gguf` (made by tests/make_fixtures.py).
+fn blocks_of_gguf_package() {
+    for format in Format::ALL.into_iter().filter(|f| !encodes(*f)) {
+        let path = root().join(format!("tests/data/blocks/{format}.bin"));
+        let file = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let (raw, expected) = file.split_at(3 * format.block_bytes());
+        let (values, rest) = expected.as_chunks::<4>();
+        assert_eq!((values.len(), rest.len()), (3 * format.block_len(), 0), "{format}");
+        for (at, (got, want)) in decoded(format, raw).iter().zip(values).enumerate() {
+            let want = f32::from_le_bytes(*want);
+            // The package may round in another order.
+            assert!((got - want).abs() <= want.abs() * 1e-6, "{format} {at}: {got}, {want}");
+        }
+        let mut other = raw.to_vec();
+        other[format.block_bytes() / 2] ^= 0x10;
+        assert_ne!(
+            decoded(format, &other),
+            decoded(format, raw),
+            "{format}: a bit without meaning"
+        );
+    }
+    let panics = std::panic::catch_unwind(|| encode(Format::Q6_K, &[0.0; 256], &mut Vec::new()));
+    assert!(panics.is_err(), "a format that is only read");
 }
 
 /// Case 11: BF16 is a shift, whatever the value; F16 is IEEE's, subnormals included.
@@ -109,7 +140,7 @@ fn values(seed: u64, count: usize) -> Vec<f32> {
 }
 
 fn encode_keeps_decoded_blocks() {
-    for format in Format::ALL {
+    for format in written() {
         let once = encoded(format, &values(3, 32 * 400));
         let twice = encoded(format, &decoded(format, &once));
         assert_eq!(decoded(format, &once), decoded(format, &twice), "{format}");
@@ -143,7 +174,7 @@ fn encode_is_within_half_a_step() {
 fn encode_never_makes_infinity() {
     let mut large = vec![0.0; 32];
     (large[0], large[1], large[31]) = (f32::MAX, f32::MIN, 70_000.0);
-    for format in Format::ALL {
+    for format in written() {
         for sign in [1.0, -1.0] {
             let from: Vec<f32> = large.iter().map(|v| v * sign).collect();
             let to = decoded(format, &encoded(format, &from));
@@ -171,8 +202,8 @@ fn wrong_lengths_panic() {
     assert!(panics(|| encode(Format::Q8_0, &[0.0; 33], &mut Vec::new())));
 }
 
-fn quantised(dir: &std::path::Path, format: Format) -> Weights {
-    let path = dir.join(format!("tiny-{format}.gguf"));
+fn quantised(dir: &std::path::Path, name: &str) -> Weights {
+    let path = dir.join(format!("tiny-{name}.gguf"));
     Weights::open(&path).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -182,9 +213,9 @@ fn all(weights: &Weights, tensor: &Tensor) -> Vec<u8> {
 
 /// The fixtures were quantised by llama.cpp from the f32 one: our encoder gives the same bits.
 fn encode_is_reference(dir: PathBuf) {
-    let from = quantised(&dir, Format::F32);
-    for format in Format::ALL {
-        let to = quantised(&dir, format);
+    let from = quantised(&dir, "f32");
+    for format in written() {
+        let to = quantised(&dir, format.name());
         let mut compared = 0;
         for tensor in to.tensors().values().filter(|t| t.format == format) {
             let values = decoded(Format::F32, &all(&from, &from.tensors()[&tensor.name]));
@@ -198,17 +229,23 @@ fn encode_is_reference(dir: PathBuf) {
 /// Decoded blocks lie as near the f32 weights as their bits allow, so that no two formats are
 /// taken for each other and no halves are swapped.
 fn decode_is_near_f32(dir: PathBuf) {
-    let from = quantised(&dir, Format::F32);
-    for (format, bound) in [
-        (Format::F16, 0.001),
-        (Format::BF16, 0.005),
-        (Format::Q8_0, 0.01),
-        (Format::Q5_1, 0.05),
-        (Format::Q5_0, 0.06),
-        (Format::Q4_1, 0.1),
-        (Format::Q4_0, 0.12),
+    let from = quantised(&dir, "f32");
+    for (name, bound) in [
+        ("f16", 0.001),
+        ("bf16", 0.005),
+        ("q8_0", 0.01),
+        ("q6_k", 0.02),
+        ("q5_1", 0.05),
+        ("q5_0", 0.06),
+        ("q5_k_m", 0.06),
+        ("q4_1", 0.1),
+        ("q4_k_m", 0.1),
+        ("iq4_nl", 0.1),
+        ("q4_0", 0.12),
+        ("q3_k_m", 0.2),
+        ("q2_k", 0.4),
     ] {
-        let to = quantised(&dir, format);
+        let to = quantised(&dir, name);
         assert_eq!(to.tensors().len(), from.tensors().len());
         for tensor in to.tensors().values() {
             let exact = decoded(Format::F32, &all(&from, &from.tensors()[&tensor.name]));
@@ -217,7 +254,7 @@ fn decode_is_near_f32(dir: PathBuf) {
                 (0..exact.len()).map(|i| f64::from(f(i)).powi(2)).sum::<f64>()
             };
             let error = square(&|i| exact[i] - near[i]) / square(&|i| exact[i]);
-            assert!(error.sqrt() < bound, "{format} {}: {}", tensor.name, error.sqrt());
+            assert!(error.sqrt() < bound, "{name} {}: {}", tensor.name, error.sqrt());
         }
     }
 }

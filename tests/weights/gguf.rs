@@ -210,24 +210,32 @@ fn gguf_types() {
         (6, Format::Q5_0),
         (7, Format::Q5_1),
         (8, Format::Q8_0),
+        (10, Format::Q2_K),
+        (11, Format::Q3_K),
+        (12, Format::Q4_K),
+        (13, Format::Q5_K),
+        (14, Format::Q6_K),
+        (20, Format::IQ4_NL),
+        (23, Format::IQ4_XS),
         (30, Format::BF16),
     ];
     assert_eq!(ids.len(), Format::ALL.len());
     for (id, format) in ids {
         // The label says Q4_1; it is only a hint.
         let file = Gguf::new().key("general.file_type", 4, &3u32.to_le_bytes());
-        let weights = opens(file.tensor(row("t", &[64, 3], id, 0)).data(64 * 3 * 4).open());
+        let weights = opens(file.tensor(row("t", &[256, 3], id, 0)).data(256 * 3 * 4).open());
         let t = weights.tensor("t").expect("t");
-        assert_eq!((t.format, Some(t.bytes)), (format, format.bytes_of(192)));
+        assert_eq!((t.format, Some(t.bytes)), (format, format.bytes_of(768)));
         let blocks = Gguf::new().tensor(row("t", &[33, 32], id, 0)).data(33 * 32 * 4);
         if format.block_len() > 1 {
-            fails(blocks.open(), &["`t`", "ne", "33 values", format.name(), "block of 32"]);
+            let block = format!("block of {}", format.block_len());
+            fails(blocks.open(), &["`t`", "ne", "33 values", format.name(), &block]);
         } else {
             opens(blocks.open());
         }
     }
     let named =
-        [(12, "Q4_K"), (20, "IQ4_NL"), (14, "Q6_K"), (4, "Q4_2"), (27, "I64"), (31, "Q4_0_4_4")];
+        [(9, "Q8_1"), (22, "IQ2_S"), (34, "TQ1_0"), (4, "Q4_2"), (27, "I64"), (31, "Q4_0_4_4")];
     for (id, name) in named {
         let file = Gguf::new().tensor(row("t", &[256, 2], id, 0)).data(2048);
         fails(file.open(), &["t.gguf", "`t`", "type", name, &format!("id {id}"), "supported: F32"]);

@@ -1,10 +1,12 @@
-//! What the bytes of each storage format mean: exact decode, and encode as llama.cpp's reference
-//! quantiser does it. This is the reference that kernels and layouts are tested against, not a
-//! fast path.
+//! What the bytes of each storage format mean: exact decode, and for the simpler formats encode as
+//! llama.cpp's reference quantiser does it. This is the reference that kernels and layouts are
+//! tested against, not a fast path.
 //!
 //! A further format is one file here with a [`Codec`], and one line in [`codec`].
 
 mod float;
+mod iq4;
+mod k;
 mod q4;
 mod q5;
 mod q8;
@@ -15,8 +17,10 @@ use half::f16;
 /// One format. `decode` gets one block and fills one block's values; `encode` the reverse.
 struct Codec {
     decode: fn(&[u8], &mut [f32]),
-    encode: fn(&[f32], &mut Vec<u8>),
+    encode: Option<Encode>,
 }
+
+type Encode = fn(&[f32], &mut Vec<u8>);
 
 fn codec(format: Format) -> &'static Codec {
     match format {
@@ -28,6 +32,13 @@ fn codec(format: Format) -> &'static Codec {
         Format::Q5_0 => &q5::Q5_0,
         Format::Q5_1 => &q5::Q5_1,
         Format::Q8_0 => &q8::Q8_0,
+        Format::Q2_K => &k::Q2_K,
+        Format::Q3_K => &k::Q3_K,
+        Format::Q4_K => &k::Q4_K,
+        Format::Q5_K => &k::Q5_K,
+        Format::Q6_K => &k::Q6_K,
+        Format::IQ4_NL => &iq4::IQ4_NL,
+        Format::IQ4_XS => &iq4::IQ4_XS,
     }
 }
 
@@ -50,11 +61,16 @@ pub fn decode(format: Format, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Whether [`encode`] can write `format`; the others are only read.
+pub fn encodes(format: Format) -> bool {
+    codec(format).encode.is_some()
+}
+
 /// Appends the blocks of `values` to `out`. A finite value beyond the format's range becomes the
 /// largest the format has, never infinity.
 ///
 /// # Panics
-/// If `values` is no whole number of blocks.
+/// If `values` is no whole number of blocks, or the format is only read.
 pub fn encode(format: Format, values: &[f32], out: &mut Vec<u8>) {
     assert!(
         values.len().is_multiple_of(format.block_len()),
@@ -62,7 +78,7 @@ pub fn encode(format: Format, values: &[f32], out: &mut Vec<u8>) {
         values.len(),
         format.block_len()
     );
-    let encode = codec(format).encode;
+    let encode = codec(format).encode.expect("a format that is written");
     for block in values.chunks_exact(format.block_len()) {
         encode(block, out);
     }

@@ -5,8 +5,8 @@
 
 use super::{Codec, half_at, inverse, largest, range, scale_to_half, to_half};
 
-pub(super) const Q4_0: Codec = Codec { decode: decode_0, encode: encode_0 };
-pub(super) const Q4_1: Codec = Codec { decode: decode_1, encode: encode_1 };
+pub(super) const Q4_0: Codec = Codec { decode: decode_0, encode: Some(encode_0) };
+pub(super) const Q4_1: Codec = Codec { decode: decode_1, encode: Some(encode_1) };
 
 fn decode_0(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 0);

@@ -2,7 +2,7 @@
 
 use super::{Codec, half_at, inverse, largest, scale_to_half};
 
-pub(super) const Q8_0: Codec = Codec { decode, encode };
+pub(super) const Q8_0: Codec = Codec { decode, encode: Some(encode) };
 
 fn decode(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 0);

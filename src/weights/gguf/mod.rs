@@ -10,6 +10,7 @@ mod types;
 mod value;
 
 pub use meta::GgufMeta;
+pub use types::gguf_type;
 pub use value::{GgufArray, GgufValue, Kind};
 
 use super::error::shown;

@@ -15,20 +15,20 @@ const TYPES: &[(u32, &str, Option<Format>)] = &[
     (7, "Q5_1", Some(Format::Q5_1)),
     (8, "Q8_0", Some(Format::Q8_0)),
     (9, "Q8_1", None),
-    (10, "Q2_K", None),
-    (11, "Q3_K", None),
-    (12, "Q4_K", None),
-    (13, "Q5_K", None),
-    (14, "Q6_K", None),
+    (10, "Q2_K", Some(Format::Q2_K)),
+    (11, "Q3_K", Some(Format::Q3_K)),
+    (12, "Q4_K", Some(Format::Q4_K)),
+    (13, "Q5_K", Some(Format::Q5_K)),
+    (14, "Q6_K", Some(Format::Q6_K)),
     (15, "Q8_K", None),
     (16, "IQ2_XXS", None),
     (17, "IQ2_XS", None),
     (18, "IQ3_XXS", None),
     (19, "IQ1_S", None),
-    (20, "IQ4_NL", None),
+    (20, "IQ4_NL", Some(Format::IQ4_NL)),
     (21, "IQ3_S", None),
     (22, "IQ2_S", None),
-    (23, "IQ4_XS", None),
+    (23, "IQ4_XS", Some(Format::IQ4_XS)),
     (24, "I8", None),
     (25, "I16", None),
     (26, "I32", None),
@@ -62,4 +62,9 @@ pub(super) fn format_of(id: u32) -> Result<Format, String> {
         }
         None => Err(format!("unknown id {id}; supported: {}", supported())),
     }
+}
+
+/// The type id that GGUF gives a format.
+pub fn gguf_type(format: Format) -> u32 {
+    TYPES.iter().find(|t| t.2 == Some(format)).expect("every format has a row").0
 }

@@ -2,14 +2,19 @@
 //!
 //! A matrix `[rows, cols]` is cut along `cols` into k-blocks of 32 values. Its streams are laid
 //! out `[k-block][row]`, so that neighbouring threads, which own neighbouring output rows, read
-//! neighbouring words, and every output sums k in the same order whatever the number of tokens:
+//! neighbouring words, and every output sums k in the same order whatever the number of tokens.
+//! A unit is one k-block, or the eight of a block of 256 values, which share scales:
 //!
-//! * quants: `vectors` × `vec4<u32>` per (k-block, row), index `(kb * vectors + v) * rows + row`;
-//! * scales: `scale_words` × `u32` per (k-block, row), index `(kb * scale_words + s) * rows + row`.
+//! * quants: `vectors` × `vec4<u32>` per (unit, row), index `(unit * vectors + v) * rows + row`;
+//! * scales: `scale_words` × `u32` per (unit, row), index `(unit * scale_words + s) * rows + row`.
 //!
-//! Values 4i..4i+3 of a vector are decoded by `quant_unpack(vector, i)` of `shaders/lib/quant_X`.
+//! Values 4i..4i+3 of a k-block are decoded by `quant_unpack(vector, i)` of `shaders/lib/quant_X`,
+//! which also says what the scale words hold.
+
+mod cell;
 
 use crate::base::Format;
+use cell::Cell;
 
 /// Values per k-block of every stream.
 pub const K_BLOCK: u32 = 32;
@@ -17,24 +22,39 @@ pub const K_BLOCK: u32 = 32;
 /// Alignment of a storage binding that every device accepts.
 pub const BINDING_ALIGN: u64 = 256;
 
-/// Words of a format's streams per k-block and row.
+/// Words of a format's streams per unit and row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamShape {
+    /// k-blocks of a unit.
+    pub k_blocks: u32,
     /// `vec4<u32>`s of quants.
     pub vectors: u32,
     /// `u32`s of scales.
     pub scale_words: u32,
 }
 
+impl StreamShape {
+    /// Rounds in which kernels decode a k-block: its vectors, or one for half a vector.
+    pub fn rounds(self) -> u32 {
+        (self.vectors / self.k_blocks).max(1)
+    }
+}
+
 pub fn stream_shape(format: Format) -> StreamShape {
-    let (vectors, scale_words) = match format {
-        Format::F32 => (8, 0),
-        Format::F16 | Format::BF16 => (4, 0),
-        Format::Q4_0 | Format::Q4_1 => (1, 1),
-        Format::Q5_0 | Format::Q5_1 => (1, 2),
-        Format::Q8_0 => (2, 1),
+    let (k_blocks, vectors, scale_words) = match format {
+        Format::F32 => (1, 8, 0),
+        Format::F16 | Format::BF16 => (1, 4, 0),
+        Format::Q4_0 | Format::Q4_1 | Format::IQ4_NL => (1, 1, 1),
+        Format::Q5_0 | Format::Q5_1 => (1, 1, 2),
+        Format::Q8_0 => (1, 2, 1),
+        Format::Q2_K => (8, 4, 5),
+        Format::Q3_K => (8, 4, 13),
+        Format::Q4_K => (8, 8, 5),
+        Format::Q5_K => (8, 8, 13),
+        Format::Q6_K => (8, 8, 21),
+        Format::IQ4_XS => (8, 8, 3),
     };
-    StreamShape { vectors, scale_words }
+    StreamShape { k_blocks, vectors, scale_words }
 }
 
 /// Where the two streams of a matrix lie in its buffer, in bytes.
@@ -50,7 +70,7 @@ pub struct StreamBytes {
 /// Sizes of the streams of `rows` × `cols`; `None` on overflow.
 pub fn stream_bytes(format: Format, rows: u64, cols: u64) -> Option<StreamBytes> {
     let shape = stream_shape(format);
-    let cells = cols.div_ceil(u64::from(K_BLOCK)).checked_mul(rows)?;
+    let cells = cols.div_ceil(u64::from(K_BLOCK * shape.k_blocks)).checked_mul(rows)?;
     let quants = cells.checked_mul(u64::from(shape.vectors) * 16)?;
     let scales = cells.checked_mul(u64::from(shape.scale_words) * 4)?;
     let scales_at = quants.checked_next_multiple_of(BINDING_ALIGN)?;
@@ -81,79 +101,21 @@ pub fn repack(format: Format, rows: usize, cols: usize, raw: &[u8]) -> Vec<u32> 
     assert_eq!(raw.len(), row_bytes * rows, "raw bytes of {rows} x {cols} {format}");
     let shape = stream_shape(format);
     let (vectors, words) = (shape.vectors as usize, shape.scale_words as usize);
-    let block_bytes = row_bytes_per_k_block(format);
+    let unit_values = (K_BLOCK * shape.k_blocks) as usize;
+    let unit_bytes = format.block_bytes() * (unit_values / format.block_len());
     let mut cell = Cell::default();
     for row in 0..rows {
         let row_raw = &raw[row * row_bytes..(row + 1) * row_bytes];
-        for (kb, block) in row_raw.chunks(block_bytes).enumerate() {
+        for (unit, block) in row_raw.chunks(unit_bytes).enumerate() {
             cell.fill(format, block);
             for v in 0..vectors {
-                let at = ((kb * vectors + v) * rows + row) * 4;
+                let at = ((unit * vectors + v) * rows + row) * 4;
                 quants[at..at + 4].copy_from_slice(&cell.quants[v * 4..v * 4 + 4]);
             }
             for s in 0..words {
-                scales[(kb * words + s) * rows + row] = cell.scales[s];
+                scales[(unit * words + s) * rows + row] = cell.scales[s];
             }
         }
     }
     out
-}
-
-/// File bytes that hold the 32 values of one k-block.
-fn row_bytes_per_k_block(format: Format) -> usize {
-    format.block_bytes() * (K_BLOCK as usize / format.block_len())
-}
-
-/// One k-block of one row in stream form.
-#[derive(Default)]
-struct Cell {
-    quants: [u32; 32],
-    scales: [u32; 2],
-}
-
-impl Cell {
-    fn fill(&mut self, format: Format, block: &[u8]) {
-        match format {
-            Format::F32 | Format::F16 | Format::BF16 => self.plain(block),
-            Format::Q4_0 => self.nibbles(half(block, 0), &block[2..]),
-            Format::Q4_1 => self.nibbles(word(block, 0), &block[4..]),
-            Format::Q5_0 => {
-                self.nibbles(half(block, 0), &block[6..]);
-                self.scales[1] = word(block, 2);
-            }
-            Format::Q5_1 => {
-                self.nibbles(word(block, 0), &block[8..]);
-                self.scales[1] = word(block, 4);
-            }
-            Format::Q8_0 => {
-                self.scales[0] = half(block, 0);
-                self.plain(&block[2..]);
-            }
-        }
-    }
-
-    /// Bytes as they are, four to a word; a short last block is padded with zeros.
-    fn plain(&mut self, block: &[u8]) {
-        self.quants = [0; 32];
-        bytemuck::cast_slice_mut::<u32, u8>(&mut self.quants)[..block.len()].copy_from_slice(block);
-    }
-
-    /// ggml keeps value b in the low half of byte b and value b + 16 in its high half; here value
-    /// i of a block is nibble i % 8 of word i / 8.
-    fn nibbles(&mut self, scale: u32, bytes: &[u8]) {
-        self.scales[0] = scale;
-        for (w, out) in self.quants[..4].iter_mut().enumerate() {
-            let shift = if w < 2 { 0 } else { 4 };
-            let from = &bytes[(w % 2) * 8..(w % 2) * 8 + 8];
-            *out = (0..8).fold(0, |word, i| word | (u32::from(from[i] >> shift) & 15) << (4 * i));
-        }
-    }
-}
-
-fn half(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    half(bytes, at) | half(bytes, at + 2) << 16
 }

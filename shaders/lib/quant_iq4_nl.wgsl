@@ -1,0 +1,14 @@
+// IQ4_NL: value = d * step[q]. One vector of nibbles per k-block; scale word: d as f16.
+#import iq4_steps
+#import load_whole
+#import nibbles
+
+struct Scale { d: f32 }
+
+fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
+    return Scale(unpack2x16float(scales[kb * rows + row]).x);
+}
+
+fn quant_unpack(v: vec4<u32>, g: u32, s: Scale) -> vec4<f32> {
+    return iq4_steps(nibbles(v, g)) * s.d;
+}
