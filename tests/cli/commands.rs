@@ -133,7 +133,7 @@ fn doctor() {
         assert!(list.contains(name), "{list}");
     }
     assert!(adapters.is_empty() == list.contains("none"), "{list}");
-    assert!(page.contains("chosen: cpu") && page.contains("q4_1  1: mul_mat.q4_1"), "{page}");
+    assert!(page.contains("chosen: cpu") && page.contains("q4_1   1: mul_mat.q4_1"), "{page}");
 }
 
 fn inspect() {
