@@ -5,8 +5,8 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
 use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId};
 use tilewright::trace::{
-    BlockList, DelayReason, Event, FileSink, FinishReason, Header, LimitsReason, Picture,
-    PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, TraceError, Written, fold,
+    BlockList, DelayReason, Event, EvictReason, FileSink, FinishReason, Header, LimitsReason,
+    Picture, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, TraceError, Written, fold,
     write_header, write_line,
 };
 
@@ -84,7 +84,6 @@ fn all_events() -> Vec<Event> {
             passed: 0,
             waited_micros: u64::MAX,
         },
-        Event::PrefixMatched { sequence, blocks: list(&[7]), tokens: 16 },
         Event::BlocksTaken { sequence, from: 1, blocks: list(&[1, 2, 3, 4, 5, 6, 7, 8]), free: 1 },
         Event::BlocksReturned { sequence, from: 0, count: 9, free: 10 },
         Event::StepPlanned {
@@ -112,7 +111,20 @@ fn all_events() -> Vec<Event> {
         Event::KernelTimed { step: 1, kernel: "mul_q4_1".into(), launches: 30, nanos: 5 },
         Event::EventsDropped { count: 5 },
     ]);
+    events.extend(reuse_events(sequence));
     events
+}
+
+fn reuse_events(sequence: SequenceId) -> [Event; 6] {
+    let (from, to) = (BlockId(7), BlockId(8));
+    [
+        Event::PrefixMatched { sequence, blocks: list(&[7]), tokens: 16 },
+        Event::PromptShared { sequence, sibling: SequenceId(2), blocks: list(&[7]), tokens: 20 },
+        Event::BlockCopied { sequence, from, to, tokens: 4 },
+        Event::BlocksCached { sequence, from: 0, count: 3 },
+        Event::BlockMerged { sequence, index: 0, from, to },
+        Event::BlockEvicted { block: BlockId(7), reason: EvictReason::Failed, idle_micros: 9 },
+    ]
 }
 
 fn stamp(events: Vec<Event>) -> Vec<Stamped> {

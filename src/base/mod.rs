@@ -12,6 +12,7 @@ pub use format::Format;
 pub use ids::{BlockId, RequestId, SequenceId, TokenId};
 pub use limits::Limits;
 pub use policy::{
-    Admission, Batching, CLASS_MAX, FairUnit, Order, Policies, PolicyError, Prefill, Victim,
+    Admission, Batching, CLASS_MAX, FairUnit, Order, Policies, PolicyError, Prefill, PrefixCache,
+    Victim,
 };
 pub use rng::{threefry2x32, unit_from_seed};

@@ -19,6 +19,9 @@ pub struct Policies {
     pub aging: Option<u64>,
     /// How often a request that does not fit the memory may be passed by one that does.
     pub bypass_max: u32,
+    /// Whether computed blocks are kept for later sequences that begin alike.
+    #[serde(default)]
+    pub prefix_cache: PrefixCache,
 }
 
 impl Default for Policies {
@@ -31,6 +34,7 @@ impl Default for Policies {
             order: Order::Fcfs,
             aging: Some(1 << 16),
             bypass_max: 4,
+            prefix_cache: PrefixCache::On,
         }
     }
 }
@@ -104,6 +108,14 @@ pub enum FairUnit {
     Tokens,
     /// Measured device time.
     Time,
+}
+
+/// Reuse of blocks between sequences whose first tokens are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PrefixCache {
+    #[default]
+    On,
+    Off,
 }
 
 /// A policy's text that is none.
@@ -254,6 +266,21 @@ text_forms!(
         ("fair", ["requests"]) => Some(Order::Fair { unit: FairUnit::Requests }),
         ("fair", ["tokens"]) => Some(Order::Fair { unit: FairUnit::Tokens }),
         ("fair", ["time"]) => Some(Order::Fair { unit: FairUnit::Time }),
+        _ => None,
+    }
+);
+
+text_forms!(
+    PrefixCache,
+    "setting of the prefix cache",
+    "on or off",
+    |p, f| f.write_str(match p {
+        PrefixCache::On => "on",
+        PrefixCache::Off => "off",
+    }),
+    |head, rest| match (head, rest) {
+        ("on", []) => Some(PrefixCache::On),
+        ("off", []) => Some(PrefixCache::Off),
         _ => None,
     }
 );

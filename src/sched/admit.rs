@@ -8,27 +8,30 @@ use super::foresee::PREEMPTIONS_MAX;
 use super::plan::Plan;
 use super::scheduler::Scheduler;
 use super::sequence::count;
+use super::share::Found;
 use crate::base::{Admission, FairUnit, Prefill};
 use crate::trace::{DelayReason, Event};
 
 /// How far behind one that does not fit another is looked for.
 const LOOK: usize = 8;
 
-/// The numbers an admission was decided on, all in blocks.
+/// The numbers an admission was decided on, in blocks, and what need not be computed.
 #[derive(Clone, Copy, Default)]
 struct Decision {
+    /// Those that leave the free list.
     blocks: u32,
     free: u32,
     kept: u32,
     peak: u32,
     passed: u32,
+    found: Found,
 }
 
 /// Why not.
-struct Delay {
-    reason: DelayReason,
-    needed: u32,
-    available: u32,
+pub(super) struct Delay {
+    pub reason: DelayReason,
+    pub needed: u32,
+    pub available: u32,
 }
 
 impl Scheduler {
@@ -37,10 +40,10 @@ impl Scheduler {
         while plan.tokens < plan.budget {
             let whole = self.policies.prefill == Prefill::PrefillFirst && plan.tokens > 0;
             let room = if whole { plan.budget - plan.tokens } else { u32::MAX };
-            let Some(entry) = self.admit_next(now_micros, room, events) else { return };
-            self.expire_blocks(entry, events);
+            let Some(entry) = self.admit_next(now_micros, room, plan, events) else { return };
+            self.expire_blocks(entry, now_micros, events);
             let missing = self.table[entry as usize].missing();
-            self.add_row(entry, missing.min(plan.budget - plan.tokens), plan);
+            self.add_row(entry, missing.min(plan.budget - plan.tokens), plan, events);
         }
     }
 
@@ -49,6 +52,7 @@ impl Scheduler {
         &mut self,
         now_micros: u64,
         room: u32,
+        plan: &mut Plan,
         events: &mut Vec<Event>,
     ) -> Option<u32> {
         let lane = self.next_lane()?;
@@ -63,14 +67,18 @@ impl Scheduler {
                 Err(Delay { reason: DelayReason::Slots, needed: running + 1, available: cap })
             };
             match fits {
-                Ok(_) if self.table[entry as usize].missing() > room => return None,
+                Ok(Decision { found, .. })
+                    if self.table[entry as usize].known() - found.tokens > room =>
+                {
+                    return None;
+                }
                 Ok(decision) => {
                     for passed in 0..place {
                         let passed = self.queue.get(lane, passed)?.entry;
                         self.table[passed as usize].bypassed += 1;
                     }
                     let decision = Decision { passed: count(place), ..decision };
-                    self.enter(entry, now_micros, decision, events);
+                    self.enter(entry, now_micros, decision, plan, events);
                     return Some(entry);
                 }
                 Err(delay) => {
@@ -95,7 +103,10 @@ impl Scheduler {
             let reason = DelayReason::InFlight;
             return Err(Delay { reason, needed: s.flight, available: 0 });
         }
-        let (blocks, free) = (self.limits.blocks_of(s.known()), self.pool.free());
+        let whole = self.limits.blocks_of(s.known());
+        let found = self.look_up(entry)?;
+        let blocks = whole - count(self.found.len()) + found.revived;
+        let free = self.pool.free();
         let kept = self.kept();
         if blocks + kept > free {
             let reason = DelayReason::Blocks;
@@ -110,7 +121,7 @@ impl Scheduler {
             let reason = DelayReason::Protected;
             return Err(Delay { reason, needed: protected, available: total });
         }
-        Ok(Decision { blocks, free, kept, peak, passed: 0 })
+        Ok(Decision { blocks, free, kept, peak, passed: 0, found })
     }
 
     /// Blocks kept free at admission: the watermark's share, rounded up, while something runs.
@@ -132,7 +143,14 @@ impl Scheduler {
         }
     }
 
-    fn enter(&mut self, entry: u32, now: u64, decision: Decision, events: &mut Vec<Event>) {
+    fn enter(
+        &mut self,
+        entry: u32,
+        now: u64,
+        decision: Decision,
+        plan: &mut Plan,
+        events: &mut Vec<Event>,
+    ) {
         let guess = self.guess(entry);
         self.leave_place(entry);
         let slot = self.slots.take();
@@ -143,12 +161,13 @@ impl Scheduler {
         // Now, so that no later step allocates.
         let most = s.full_need(&self.limits) as usize;
         s.blocks.reserve(most.saturating_sub(s.blocks.len()));
+        s.hashes.reserve(most.saturating_sub(s.hashes.len()));
         let longest = (s.prompt + s.max_new) as usize;
         s.tokens.reserve_exact(longest.saturating_sub(s.tokens.len()));
         let (sequence, seniority, prompt) = (s.id, s.seniority(), s.prompt);
         let first = !std::mem::replace(&mut s.charged, true);
         let waited_micros = now.saturating_sub(s.waits_since);
-        let Decision { blocks, free, kept, peak, passed } = decision;
+        let Decision { blocks, free, kept, peak, passed, found } = decision;
         events.push(Event::SequenceAdmitted {
             sequence,
             slot,
@@ -167,7 +186,9 @@ impl Scheduler {
         }
         let at = self.place_among_running(seniority);
         self.running.insert(at, entry);
-        self.take_blocks(entry, blocks, events);
+        self.adopt(entry, found, events);
+        self.take_blocks(entry, blocks - found.revived, now, events);
+        self.copy_partial(entry, found, plan, events);
     }
 
     /// True when it has been preempted as often as anyone may be.

@@ -45,18 +45,18 @@ impl Scheduler {
         if self.batch.places.is_empty() {
             if !self.running.is_empty() {
                 self.plan_decodes(now_micros, plan, events);
-                self.plan_chunks(plan, events);
+                self.plan_chunks(now_micros, plan, events);
                 return;
             }
             if !self.is_due(now_micros) {
                 return;
             }
-            self.form_batch(now_micros, plan.budget, events);
+            self.form_batch(now_micros, plan, events);
         }
         let seated = (0..self.batch.places.len()).filter(|&p| self.seated(p).is_some());
         let longest = seated.map(|p| self.batch.places[p].known).max().unwrap_or(0);
         if self.batch.position < longest {
-            self.plan_padded_prompts(longest, plan);
+            self.plan_padded_prompts(longest, plan, events);
         } else {
             self.plan_decodes(now_micros, plan, events);
             self.pad_decodes(plan);
@@ -85,16 +85,17 @@ impl Scheduler {
         self.held_until.is_none()
     }
 
-    fn form_batch(&mut self, now_micros: u64, budget: u32, events: &mut Vec<Event>) {
+    fn form_batch(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
         let (size, fixed) = match self.policies.batching {
             Batching::Static { size } => (size, true),
             Batching::Dynamic { size, .. } => (size, false),
             Batching::Continuous => return,
         };
         // Every place computes at least one position a step.
-        let size = size.min(self.limits.sequences_max).min(budget) as usize;
+        let size = size.min(self.limits.sequences_max).min(plan.budget) as usize;
         while self.batch.places.len() < size {
-            let Some(entry) = self.admit_next(now_micros, u32::MAX, events) else { break };
+            let next = self.admit_next(now_micros, u32::MAX, plan, events);
+            let Some(entry) = next else { break };
             let s = &self.table[entry as usize];
             let (sequence, slot, known) = (s.id, s.slot.unwrap_or(0), s.known());
             self.batch.places.push(Place { sequence, slot, known });
@@ -111,8 +112,13 @@ impl Scheduler {
     }
 
     /// The next piece of every prompt, equally long in every place.
-    fn plan_padded_prompts(&mut self, longest: u32, plan: &mut Plan) {
-        let position = self.batch.position;
+    fn plan_padded_prompts(&mut self, longest: u32, plan: &mut Plan, events: &mut Vec<Event>) {
+        // What all have found computed already is not computed as padding either.
+        let behind = (0..self.batch.places.len()).filter_map(|p| {
+            let s = &self.table[self.seated(p)? as usize];
+            (s.wants_rows() && s.computed < self.batch.places[p].known).then_some(s.computed)
+        });
+        let position = self.batch.position.max(behind.min().unwrap_or(0));
         let share = plan.budget / count(self.batch.places.len());
         let end = longest.min(position.saturating_add(share));
         for p in 0..self.batch.places.len() {
@@ -122,7 +128,7 @@ impl Scheduler {
                 let s = &self.table[entry as usize];
                 let to = end.min(place.known);
                 if s.wants_rows() && to > s.computed {
-                    self.add_row(entry, to - s.computed, plan);
+                    self.add_row(entry, to - s.computed, plan, events);
                     padded_from = to;
                 }
             }

@@ -16,7 +16,7 @@ impl Scheduler {
         &mut self,
         plan: &Plan,
         outcomes: &[Outcome],
-        _now_micros: u64,
+        now_micros: u64,
         events: &mut Vec<Event>,
     ) {
         if plan.rows.is_empty() {
@@ -28,12 +28,18 @@ impl Scheduler {
         for (row, outcome) in plan.rows.iter().zip(outcomes) {
             assert_eq!(row.sequence, outcome.sequence, "outcomes come in the rows' order");
             if !row.pad {
-                self.commit_row(row, outcome, events);
+                self.commit_row(row, outcome, now_micros, events);
             }
         }
     }
 
-    fn commit_row(&mut self, row: &PlanRow, outcome: &Outcome, events: &mut Vec<Event>) {
+    fn commit_row(
+        &mut self,
+        row: &PlanRow,
+        outcome: &Outcome,
+        now_micros: u64,
+        events: &mut Vec<Event>,
+    ) {
         let entry = self.index.get(row.sequence.0).expect("a sequence with a row in flight stays");
         let s = &mut self.table[entry as usize];
         s.flight -= 1;
@@ -48,9 +54,10 @@ impl Scheduler {
                 ),
             }
         }
+        self.publish(entry, Some(now_micros), events);
         let s = &self.table[entry as usize];
         if let (0, Some(reason)) = (s.flight, s.ending) {
-            self.end(entry, reason, events);
+            self.end(entry, reason, now_micros, events);
         }
     }
 

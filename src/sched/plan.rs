@@ -5,7 +5,7 @@
 use super::scheduler::Scheduler;
 use super::sequence::count;
 use crate::base::{Batching, BlockId, FairUnit, Prefill, SequenceId, TokenId, Victim};
-use crate::trace::{BlockList, Event, FinishReason, PreemptReason};
+use crate::trace::{BlockList, Event, EvictReason, FinishReason, PreemptReason};
 
 /// Steps in a row that prompts may take while something decodes, under `PrefillFirst`.
 const PUT_OFF_MAX: u32 = 16;
@@ -27,6 +27,15 @@ pub struct Plan {
     pub padding: u32,
     /// Sequences that lost their place for this step.
     pub preempted: u32,
+    /// Done before any row reads or writes.
+    pub copies: Vec<BlockCopy>,
+}
+
+/// A whole block whose content a sequence goes on from in a block of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCopy {
+    pub from: BlockId,
+    pub to: BlockId,
 }
 
 /// One sequence's part: positions `start .. start + len`.
@@ -61,8 +70,10 @@ impl Scheduler {
     pub fn plan(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
         self.announce(events);
         let mut rows = std::mem::take(&mut plan.rows);
+        let mut copies = std::mem::take(&mut plan.copies);
         rows.clear();
-        *plan = Plan { rows, budget: self.step_budget(), ..Plan::default() };
+        copies.clear();
+        *plan = Plan { rows, copies, budget: self.step_budget(), ..Plan::default() };
         self.held_until = None;
         match (self.policies.batching, self.policies.prefill) {
             (Batching::Continuous, Prefill::Chunked) => {
@@ -96,6 +107,7 @@ impl Scheduler {
         let waits = !self.queue.is_empty() && self.held_until.is_none();
         self.stuck = idle && waits && self.planned == self.committed;
         if idle {
+            debug_assert!(plan.copies.is_empty(), "a copy for nobody");
             return;
         }
         self.planned += 1;
@@ -123,7 +135,7 @@ impl Scheduler {
 
     /// Pieces of prompts that have begun, then newcomers.
     fn plan_prompts(&mut self, now_micros: u64, plan: &mut Plan, events: &mut Vec<Event>) {
-        self.plan_chunks(plan, events);
+        self.plan_chunks(now_micros, plan, events);
         if plan.preempted == 0 {
             self.admit(now_micros, plan, events);
         }
@@ -160,14 +172,19 @@ impl Scheduler {
             let entry = self.running[at];
             let s = &self.table[entry as usize];
             if s.missing() == 1 && s.wants_rows() && self.grow(at, now_micros, plan, events) {
-                self.add_row(entry, 1, plan);
+                self.add_row(entry, 1, plan, events);
             }
             at += 1;
         }
     }
 
     /// Sequences that lack several tokens.
-    pub(super) fn plan_chunks(&mut self, plan: &mut Plan, events: &mut Vec<Event>) {
+    pub(super) fn plan_chunks(
+        &mut self,
+        now_micros: u64,
+        plan: &mut Plan,
+        events: &mut Vec<Event>,
+    ) {
         for at in 0..self.running.len() {
             if plan.tokens >= plan.budget {
                 return;
@@ -176,25 +193,35 @@ impl Scheduler {
             let s = &self.table[entry as usize];
             let missing = s.missing();
             if missing > 1 && s.wants_rows() {
-                self.expire_blocks(entry, events);
-                self.add_row(entry, missing.min(plan.budget - plan.tokens), plan);
+                self.expire_blocks(entry, now_micros, events);
+                self.add_row(entry, missing.min(plan.budget - plan.tokens), plan, events);
             }
         }
     }
 
-    pub(super) fn add_row(&mut self, entry: u32, len: u32, plan: &mut Plan) {
+    pub(super) fn add_row(
+        &mut self,
+        entry: u32,
+        len: u32,
+        plan: &mut Plan,
+        events: &mut Vec<Event>,
+    ) {
         let s = &mut self.table[entry as usize];
         let start = s.computed;
         s.computed += len;
         let samples = s.missing() == 0;
         s.flight += 1;
         s.stepped = self.planned + 1;
+        if s.prompt_step == 0 && s.computed >= s.prompt {
+            s.prompt_step = s.stepped;
+        }
         s.pending += u32::from(samples);
         plan.tokens += len;
         plan.decode += u32::from(len == 1);
         // Only running sequences get rows.
         let slot = s.slot.unwrap_or(0);
         plan.rows.push(PlanRow { sequence: s.id, slot, start, len, samples, pad: false });
+        self.publish(entry, None, events);
     }
 
     /// Makes room for the next position of the running sequence at `at`; preempts juniors if it
@@ -208,7 +235,7 @@ impl Scheduler {
         events: &mut Vec<Event>,
     ) -> bool {
         let entry = self.running[at];
-        self.expire_blocks(entry, events);
+        self.expire_blocks(entry, now_micros, events);
         let s = &self.table[entry as usize];
         let (id, computed) = (s.id, s.computed);
         if self.limits.blocks_of(computed + 1) as usize <= s.blocks.len() {
@@ -222,7 +249,7 @@ impl Scheduler {
             self.preempt(victim, id, now_micros, events);
             plan.preempted += 1;
         }
-        self.take_blocks(entry, 1, events);
+        self.take_blocks(entry, 1, now_micros, events);
         true
     }
 
@@ -268,22 +295,33 @@ impl Scheduler {
             victim: s.id,
             gainer,
             reason: PreemptReason::OutOfBlocks,
-            lost: std::mem::take(&mut s.computed),
+            lost: s.computed,
             blocks: s.held_blocks(),
             times: s.preemptions,
         });
-        self.return_blocks(entry, events);
+        self.return_blocks(entry, now, events);
         self.enqueue(entry);
     }
 
     /// Adds `blocks` fresh blocks to a table; the caller has seen that they are free.
-    pub(super) fn take_blocks(&mut self, entry: u32, blocks: u32, events: &mut Vec<Event>) {
+    pub(super) fn take_blocks(
+        &mut self,
+        entry: u32,
+        blocks: u32,
+        now_micros: u64,
+        events: &mut Vec<Event>,
+    ) {
         let s = &mut self.table[entry as usize];
         let mut from = count(s.blocks.len());
         let mut list = BlockList::default();
         let free_after = self.pool.free() - blocks;
         for _ in 0..blocks {
-            let block: BlockId = self.pool.take().expect("a free block was counted");
+            let taken = self.pool.take(now_micros).expect("a free block was counted");
+            let block: BlockId = taken.block;
+            if let Some(idle_micros) = taken.evicted {
+                let reason = EvictReason::OutOfBlocks;
+                events.push(Event::BlockEvicted { block, reason, idle_micros });
+            }
             s.blocks.push(block);
             list.push(block);
             if list.is_full() {

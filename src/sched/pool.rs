@@ -1,9 +1,13 @@
-//! The KV block pool: a flat array, reference counts, and a free list threaded through it.
+//! The KV block pool: a flat array, reference counts, and two free lists threaded through it.
 //!
-//! The list is in order of use: blocks are taken from its front (free for longest) and put at its
-//! back. Every operation is O(1), removal from the middle included, and none allocates. Invariant:
-//! a block is in the list exactly when no table holds it.
+//! A free block is *blank*, or *cached*: the prefix index knows its tokens, and whoever needs them
+//! takes it back as it is. Blank ones are given out first, then the cached one unused for longest.
+//! A sequence gives its blocks back from its tail, so a chain's tail goes before its head. Every
+//! operation is O(1), removal from the middle included, and none allocates. Invariant: a block is
+//! in one of the lists exactly when no table holds it.
 
+use super::prefix::{Key, PrefixIndex};
+use super::snapshot::CachedBlock;
 use crate::base::BlockId;
 
 const NONE: u32 = u32::MAX;
@@ -14,21 +18,51 @@ struct Block {
     tables: u32,
     prev: u32,
     next: u32,
+    /// When the last table let it go.
+    freed: u64,
+}
+
+/// The ends of one list.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+impl List {
+    const EMPTY: Self = Self { first: NONE, last: NONE, len: 0 };
+}
+
+/// A block given out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    pub block: BlockId,
+    /// How long its cached content had not been used, where it lost some.
+    pub evicted: Option<u64>,
 }
 
 /// Blocks `0 .. total`.
 #[derive(Clone, Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    first: u32,
-    last: u32,
-    free: u32,
+    blank: List,
+    cached: List,
+    /// Blocks that several tables hold.
+    shared: u32,
+    pub(super) index: PrefixIndex,
 }
 
 impl BlockPool {
-    pub fn new(total: u32) -> Self {
-        let mut pool = Self { blocks: Vec::new(), first: NONE, last: NONE, free: 0 };
-        pool.blocks.resize(total as usize, Block { tables: 0, prev: NONE, next: NONE });
+    pub fn new(total: u32, block_size: u32) -> Self {
+        let block = Block { tables: 0, prev: NONE, next: NONE, freed: 0 };
+        let mut pool = Self {
+            blocks: vec![block; total as usize],
+            blank: List::EMPTY,
+            cached: List::EMPTY,
+            shared: 0,
+            index: PrefixIndex::new(total, block_size),
+        };
         (0..total).for_each(|block| pool.push_back(block));
         pool
     }
@@ -37,8 +71,19 @@ impl BlockPool {
         u32::try_from(self.blocks.len()).unwrap_or(NONE)
     }
 
+    /// Blocks that no table holds, blank and cached.
     pub fn free(&self) -> u32 {
-        self.free
+        self.blank.len + self.cached.len
+    }
+
+    /// Of the free ones, those whose content can be used again.
+    pub fn cached(&self) -> u32 {
+        self.cached.len
+    }
+
+    /// Blocks that several tables hold.
+    pub fn shared(&self) -> u32 {
+        self.shared
     }
 
     /// Tables that hold `block`.
@@ -46,15 +91,22 @@ impl BlockPool {
         self.blocks[block.index()].tables
     }
 
-    /// Takes the block that has been free for longest.
-    pub fn take(&mut self) -> Option<BlockId> {
-        if self.first == NONE {
+    /// Takes a free block, whose content is lost.
+    pub fn take(&mut self, now_micros: u64) -> Option<Taken> {
+        let (first, evicts) = match self.blank.first {
+            NONE => (self.cached.first, true),
+            first => (first, false),
+        };
+        if first == NONE {
             return None;
         }
-        let block = self.first;
-        self.unlink(block);
-        self.blocks[block as usize].tables = 1;
-        Some(BlockId(block))
+        let block = BlockId(first);
+        self.unlink(first);
+        self.index.remove(block);
+        let entry = &mut self.blocks[block.index()];
+        entry.tables = 1;
+        let evicted = evicts.then(|| now_micros.saturating_sub(entry.freed));
+        Some(Taken { block, evicted })
     }
 
     /// Puts a block, free or held, into one more table.
@@ -62,52 +114,98 @@ impl BlockPool {
         if self.blocks[block.index()].tables == 0 {
             self.unlink(block.0);
         }
-        self.blocks[block.index()].tables += 1;
+        let tables = &mut self.blocks[block.index()].tables;
+        *tables += 1;
+        self.shared += u32::from(*tables == 2);
     }
 
     /// Takes the block out of one table; the last one to let go frees it.
-    pub fn release(&mut self, block: BlockId) {
-        let tables = &mut self.blocks[block.index()].tables;
-        assert!(*tables > 0, "block {block} is released but no table holds it");
-        *tables -= 1;
-        if *tables == 0 {
+    pub fn release(&mut self, block: BlockId, now_micros: u64) {
+        let entry = &mut self.blocks[block.index()];
+        assert!(entry.tables > 0, "block {block} is released but no table holds it");
+        entry.tables -= 1;
+        self.shared -= u32::from(entry.tables == 1);
+        if entry.tables == 0 {
+            entry.freed = now_micros;
             self.push_back(block.0);
         }
     }
 
-    /// The free list from its front, ended where it is longer than the pool.
+    pub(super) fn find(&self, key: &Key<'_>) -> Option<(BlockId, u64)> {
+        self.index.find(key)
+    }
+
+    /// The number under which the index knows a block.
+    pub(super) fn number(&self, block: BlockId) -> Option<u64> {
+        self.index.number(block)
+    }
+
+    /// Enters a held block into the index, which may know it as another; its number.
+    pub(super) fn cache(&mut self, block: BlockId, key: &Key<'_>) -> u64 {
+        debug_assert!(self.tables(block) > 0, "block {block} changes its list");
+        self.index.remove(block);
+        self.index.insert(block, key)
+    }
+
+    /// Makes the index forget a held block.
+    pub(super) fn forget(&mut self, block: BlockId) {
+        debug_assert!(self.tables(block) > 0, "block {block} changes its list");
+        self.index.remove(block);
+    }
+
+    /// Every block that the index knows.
+    pub(super) fn cached_blocks(&self) -> impl Iterator<Item = CachedBlock> {
+        let known = (0..self.total()).map(BlockId).filter(|&b| self.number(b).is_some());
+        known.map(|block| CachedBlock { block, tokens: self.index.tokens_of(block).to_vec() })
+    }
+
+    /// The free blocks in the order they are given out, ended where they are more than the pool.
     pub fn free_list(&self) -> Vec<BlockId> {
-        let mut list = Vec::with_capacity(self.free as usize);
-        let mut at = self.first;
-        while at != NONE && list.len() <= self.blocks.len() {
-            list.push(BlockId(at));
-            at = self.blocks[at as usize].next;
+        let mut list = Vec::with_capacity(self.free() as usize);
+        for mut at in [self.blank.first, self.cached.first] {
+            while at != NONE && list.len() <= self.blocks.len() {
+                list.push(BlockId(at));
+                at = self.blocks[at as usize].next;
+            }
         }
         list
     }
 
+    fn list(&mut self, block: u32) -> &mut List {
+        match self.index.number(BlockId(block)) {
+            None => &mut self.blank,
+            Some(_) => &mut self.cached,
+        }
+    }
+
     fn push_back(&mut self, block: u32) {
-        let last = self.last;
+        let list = self.list(block);
+        let last = std::mem::replace(&mut list.last, block);
+        list.len += 1;
+        if last == NONE {
+            list.first = block;
+        } else {
+            self.blocks[last as usize].next = block;
+        }
         let entry = &mut self.blocks[block as usize];
         (entry.prev, entry.next) = (last, NONE);
-        match last {
-            NONE => self.first = block,
-            last => self.blocks[last as usize].next = block,
-        }
-        self.last = block;
-        self.free += 1;
     }
 
     fn unlink(&mut self, block: u32) {
         let Block { prev, next, .. } = self.blocks[block as usize];
-        match prev {
-            NONE => self.first = next,
-            prev => self.blocks[prev as usize].next = next,
+        let list = self.list(block);
+        list.len -= 1;
+        if prev == NONE {
+            list.first = next;
         }
-        match next {
-            NONE => self.last = prev,
-            next => self.blocks[next as usize].prev = prev,
+        if next == NONE {
+            list.last = prev;
         }
-        self.free -= 1;
+        if prev != NONE {
+            self.blocks[prev as usize].next = next;
+        }
+        if next != NONE {
+            self.blocks[next as usize].prev = prev;
+        }
     }
 }

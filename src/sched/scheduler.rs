@@ -49,6 +49,8 @@ pub struct Scheduler {
     pub(super) told: Option<(u64, DelayReason)>,
     /// Reused by the look ahead at memory: (tokens still to come, tokens held).
     pub(super) ahead: Vec<(u32, u32)>,
+    /// Reused by admission: the blocks found computed already.
+    pub(super) found: Vec<BlockId>,
     announced: bool,
 }
 
@@ -72,7 +74,7 @@ impl Scheduler {
             limits,
             policies,
             budget: None,
-            pool: BlockPool::new(limits.blocks),
+            pool: BlockPool::new(limits.blocks, limits.block_size),
             slots: Slots::default(),
             index: Index::default(),
             table: Vec::new(),
@@ -93,6 +95,7 @@ impl Scheduler {
             held_until: None,
             told: None,
             ahead: Vec::new(),
+            found: Vec::new(),
             announced: false,
         }
     }
@@ -210,14 +213,41 @@ impl Scheduler {
         self.pool.free()
     }
 
+    /// Of the free blocks, those whose content can be used again.
+    pub fn cached_blocks(&self) -> u32 {
+        self.pool.cached()
+    }
+
+    /// Blocks that several sequences hold.
+    pub fn shared_blocks(&self) -> u32 {
+        self.pool.shared()
+    }
+
+    /// Narrows the prefix index's hashes to `bits`, so that a test can see collisions.
+    ///
+    /// # Panics
+    /// When something ran already.
+    pub fn narrow_hashes(&mut self, bits: u32) {
+        self.pool.index.narrow(bits);
+    }
+
     /// True when nothing waits, runs or is in flight.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.running.is_empty() && self.planned == self.committed
     }
 
     /// Takes a sequence out of everything. Nothing of it may be in flight.
-    pub(super) fn end(&mut self, entry: u32, reason: FinishReason, events: &mut Vec<Event>) {
-        self.return_blocks(entry, events);
+    pub(super) fn end(
+        &mut self,
+        entry: u32,
+        reason: FinishReason,
+        now_micros: u64,
+        events: &mut Vec<Event>,
+    ) {
+        if reason == FinishReason::Failed {
+            self.distrust(entry, events);
+        }
+        self.return_blocks(entry, now_micros, events);
         self.leave_place(entry);
         let s = &mut self.table[entry as usize];
         let (id, tenant, prompt, generated) = (s.id, s.tenant, s.prompt, s.generated());
@@ -258,14 +288,15 @@ impl Scheduler {
     }
 
     /// Frees the whole table, its tail first, so that a chain's head stays longest.
-    pub(super) fn return_blocks(&mut self, entry: u32, events: &mut Vec<Event>) {
+    pub(super) fn return_blocks(&mut self, entry: u32, now_micros: u64, events: &mut Vec<Event>) {
         let s = &mut self.table[entry as usize];
-        let from = std::mem::take(&mut s.expired);
+        let from = s.expired;
         let count = count(s.blocks.len()) - from;
         while let Some(block) = s.blocks.pop().filter(|b| *b != BlockId::EXPIRED) {
-            self.pool.release(block);
+            self.pool.release(block, now_micros);
         }
         s.blocks.clear();
+        s.forget_blocks();
         if count + from > 0 {
             let free = self.pool.free();
             events.push(Event::BlocksReturned { sequence: s.id, from, count, free });
@@ -275,14 +306,14 @@ impl Scheduler {
     /// Frees the blocks that lie before every window of the next position to be computed. Called
     /// before that position is planned: rows planned earlier may still read them, on a device
     /// that runs steps in order.
-    pub(super) fn expire_blocks(&mut self, entry: u32, events: &mut Vec<Event>) {
+    pub(super) fn expire_blocks(&mut self, entry: u32, now_micros: u64, events: &mut Vec<Event>) {
         let s = &mut self.table[entry as usize];
         let (from, to) = (s.expired, self.limits.expired_blocks(s.computed));
         if to <= from {
             return;
         }
         for block in s.blocks[from as usize..to as usize].iter_mut().rev() {
-            self.pool.release(std::mem::replace(block, BlockId::EXPIRED));
+            self.pool.release(std::mem::replace(block, BlockId::EXPIRED), now_micros);
         }
         s.expired = to;
         let (free, count) = (self.pool.free(), to - from);

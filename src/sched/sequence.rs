@@ -1,5 +1,6 @@
 //! One sequence: its tokens, its block table, and how far each has come.
 
+use super::prefix::{ROOT, Tag};
 use crate::base::{BlockId, Limits, RequestId, SequenceId, TokenId};
 use crate::trace::FinishReason;
 
@@ -17,6 +18,10 @@ pub struct NewSequence {
     pub class: u8,
     /// Output length, where the caller knows better than the scheduler's own record.
     pub predicted: Option<u32>,
+    /// Sequences with other tags never share blocks through the prefix cache.
+    pub tag: Tag,
+    /// The request has further sequences with the same prompt, which share its blocks.
+    pub siblings: bool,
 }
 
 impl NewSequence {
@@ -79,6 +84,17 @@ pub(super) struct Sequence {
     pub bypassed: u32,
     /// When it arrived or was preempted.
     pub waits_since: u64,
+    pub tag: Tag,
+    pub siblings: bool,
+    /// Hashes of the chain, block by block, as far as they were asked for.
+    pub hashes: Vec<u64>,
+    /// Blocks at the table's head that the prefix index knows, and the number of their last.
+    pub published: u32,
+    pub number: u64,
+    /// Of those, blocks that others computed.
+    pub matched: u32,
+    /// The step that computed the prompt's last token; 0 before.
+    pub prompt_step: u64,
 }
 
 impl Sequence {
@@ -98,6 +114,12 @@ impl Sequence {
 
     pub fn generated(&self) -> u32 {
         count(self.tokens.len()) - self.prompt
+    }
+
+    /// Nothing of it is in the pool any more.
+    pub fn forget_blocks(&mut self) {
+        (self.computed, self.expired, self.matched) = (0, 0, 0);
+        (self.published, self.number, self.prompt_step) = (0, ROOT, 0);
     }
 
     /// False when it ends anyway once what is in flight has been committed.

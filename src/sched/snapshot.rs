@@ -2,7 +2,7 @@
 //! too, whenever asked; a test plants each fault in a snapshot and sees it found.
 
 use super::scheduler::Scheduler;
-use crate::base::{BlockId, Limits, RequestId, SequenceId};
+use crate::base::{BlockId, Limits, RequestId, SequenceId, TokenId};
 use crate::trace::FinishReason;
 
 /// The scheduler's state at one moment.
@@ -11,9 +11,17 @@ pub struct Snapshot {
     pub limits: Limits,
     /// Tables that hold each block.
     pub tables: Vec<u32>,
-    /// From the one free for longest.
+    /// In the order they are given out.
     pub free_list: Vec<BlockId>,
     pub free: u32,
+    /// Of the free blocks, those whose content can be used again.
+    pub cached_free: u32,
+    /// Blocks that several tables hold.
+    pub shared: u32,
+    /// What the prefix index knows.
+    pub cached: Vec<CachedBlock>,
+    /// What is wrong with the prefix index itself.
+    pub index_fault: Option<String>,
     /// The most senior first.
     pub running: Vec<SequenceState>,
     /// Lane by lane, each in the order of admission.
@@ -27,6 +35,13 @@ pub struct Snapshot {
     pub stuck: bool,
 }
 
+/// A block whose content can be used again.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CachedBlock {
+    pub block: BlockId,
+    pub tokens: Vec<TokenId>,
+}
+
 /// One sequence of a [`Snapshot`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct SequenceState {
@@ -38,10 +53,14 @@ pub struct SequenceState {
     pub prompt: u32,
     pub max_new_tokens: u32,
     pub known: u32,
+    /// Those the host knows.
+    pub tokens: Vec<TokenId>,
     /// Of `known`, tokens that only the device knows.
     pub pending: u32,
     pub computed: u32,
     pub blocks: Vec<BlockId>,
+    /// Blocks at the table's head that the prefix index knows.
+    pub published: u32,
     pub preemptions: u32,
     pub ending: Option<FinishReason>,
 }
@@ -60,9 +79,11 @@ impl Scheduler {
                 prompt: s.prompt,
                 max_new_tokens: s.max_new,
                 known: s.known(),
+                tokens: s.tokens.clone(),
                 pending: s.pending,
                 computed: s.computed,
                 blocks: s.blocks.clone(),
+                published: s.published,
                 preemptions: s.preemptions,
                 ending: s.ending,
             }
@@ -72,6 +93,10 @@ impl Scheduler {
             tables: (0..self.pool.total()).map(|b| self.pool.tables(BlockId(b))).collect(),
             free_list: self.pool.free_list(),
             free: self.pool.free(),
+            cached_free: self.pool.cached(),
+            shared: self.pool.shared(),
+            cached: self.pool.cached_blocks().collect(),
+            index_fault: self.pool.index.check().err(),
             running: self.running.iter().copied().map(state).collect(),
             waiting: self.queue.iter().map(|w| state(w.entry)).collect(),
             planned_tokens: self.last_tokens,
@@ -92,6 +117,7 @@ impl Snapshot {
     pub fn check(&self) -> Result<(), String> {
         self.check_pool()?;
         self.check_sequences()?;
+        self.check_prefixes()?;
         let (tokens, budget) = (self.planned_tokens, self.budget);
         ensure(tokens <= budget, || format!("{tokens} tokens were planned, budget {budget}"))?;
         ensure(!self.stuck, || {
@@ -132,6 +158,48 @@ impl Snapshot {
         }
         let used = held.iter().filter(|&&h| h > 0).count();
         ensure(used + listed == total, || format!("{used} used + {listed} free, not {total}"))
+    }
+
+    /// What is cached says what the tables say, and nobody can write into a block of others.
+    fn check_prefixes(&self) -> Result<(), String> {
+        self.index_fault.clone().map_or(Ok(()), Err)?;
+        let size = self.limits.block_size as usize;
+        let mut cached: Vec<Option<&[TokenId]>> = vec![None; self.tables.len()];
+        for CachedBlock { block, tokens } in &self.cached {
+            let place = cached.get_mut(block.index());
+            *place.ok_or_else(|| format!("cached block {block} is not in the pool"))? =
+                Some(tokens);
+        }
+        let at = self.free_list.len().saturating_sub(self.cached_free as usize);
+        let (blank, kept) = self.free_list.split_at(at);
+        let misplaced = blank.iter().find(|b| cached[b.index()].is_some());
+        let misplaced = misplaced.or(kept.iter().find(|b| cached[b.index()].is_none()));
+        ensure(misplaced.is_none(), || {
+            format!("free block {misplaced:?} is in the wrong list: blank and cached are two")
+        })?;
+        let shared = self.tables.iter().filter(|&&t| t > 1).count();
+        ensure(shared == self.shared as usize, || {
+            format!("{} blocks are counted as shared, {shared} are", self.shared)
+        })?;
+        for s in &self.running {
+            let id = s.sequence;
+            let held = s.blocks.iter().enumerate().filter(|(_, b)| **b != BlockId::EXPIRED);
+            for (index, block) in held {
+                let own = s.tokens.get(index * size..(index + 1) * size);
+                let known = cached[block.index()];
+                ensure(known.is_none() || known == own, || {
+                    format!("{id}: block {block} is cached with other tokens than its own")
+                })?;
+                ensure(known.is_some() || index >= s.published as usize, || {
+                    format!("{id}: block {block} is published and not cached")
+                })?;
+                let written = (index + 1) * size > s.computed as usize;
+                ensure(!written || self.tables[block.index()] == 1, || {
+                    format!("{id}: block {block} is to be written and others hold it")
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn check_sequences(&self) -> Result<(), String> {

@@ -46,8 +46,12 @@ impl Scheduler {
             predicted: predicted.clamp(1, new.max_new_tokens),
             foretold: new.predicted,
             waits_since: now_micros,
+            tag: new.tag,
+            siblings: new.siblings,
+            hashes: std::mem::take(&mut s.hashes),
             ..Sequence::default()
         };
+        self.table[entry as usize].hashes.clear();
         self.arrivals += 1;
         let (rank, key) = self.place_of(&self.table[entry as usize]);
         let s = &mut self.table[entry as usize];
@@ -103,7 +107,7 @@ impl Scheduler {
         &mut self,
         id: SequenceId,
         reason: FinishReason,
-        _now_micros: u64,
+        now_micros: u64,
         events: &mut Vec<Event>,
     ) -> bool {
         let Some(entry) = self.index.get(id.0) else { return false };
@@ -111,7 +115,7 @@ impl Scheduler {
         if s.flight > 0 {
             s.ending.get_or_insert(reason);
         } else {
-            self.end(entry, reason, events);
+            self.end(entry, reason, now_micros, events);
         }
         true
     }

@@ -54,8 +54,23 @@ pub enum Event {
     /// The next of the queue has to wait, for the first time for this reason: `needed` of what
     /// the reason names, `available` of it.
     AdmissionDelayed { sequence: SequenceId, reason: DelayReason, needed: u32, available: u32 },
-    /// The first `tokens` positions were found computed already, in shared blocks.
+    /// The first `tokens` positions were found computed already, in shared blocks; these are the
+    /// last of them.
     PrefixMatched { sequence: SequenceId, blocks: BlockList, tokens: u32 },
+    /// The same, found in the table of another sequence of the request. A last block that is not
+    /// full follows as [`Event::BlockCopied`]; `tokens` counts it.
+    PromptShared { sequence: SequenceId, sibling: SequenceId, blocks: BlockList, tokens: u32 },
+    /// What `from` holds, of which `tokens` positions count, goes into `to` at the start of the
+    /// step; the sequence took `to` just before.
+    BlockCopied { sequence: SequenceId, from: BlockId, to: BlockId, tokens: u32 },
+    /// `count` full blocks of the sequence's table, from index `from` on, can be used by others
+    /// from here on, and when they are free too.
+    BlocksCached { sequence: SequenceId, from: u32, count: u32 },
+    /// The block at `index` of the sequence's table holds what the cached block `to` holds, and
+    /// made way for it.
+    BlockMerged { sequence: SequenceId, index: u32, from: BlockId, to: BlockId },
+    /// The content of a cached block, unused for `idle_micros`, is lost.
+    BlockEvicted { block: BlockId, reason: EvictReason, idle_micros: u64 },
     /// Fresh blocks were put at the end of the sequence's table, from index `from` on.
     BlocksTaken { sequence: SequenceId, from: u32, blocks: BlockList, free: u32 },
     /// `count` entries of the sequence's table, from index `from` on, were given back.
@@ -134,6 +149,16 @@ pub enum PreemptReason {
     OutOfBlocks,
 }
 
+/// Why a cached block's content was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvictReason {
+    /// A sequence needed the block.
+    OutOfBlocks,
+    /// The sequence that computed it failed, so it is not to be trusted.
+    Failed,
+}
+
 /// What the next of the queue waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -148,6 +173,9 @@ pub enum DelayReason {
     Protected,
     /// The commit of a step it was preempted out of.
     InFlight,
+    /// The prompt, which another sequence of the request computes: its tokens against those
+    /// computed.
+    Sibling,
 }
 
 /// Why the limits are what they are.

@@ -29,13 +29,12 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
         }
         Event::RequestArrived { .. } | Event::RequestRefused { .. } => arrive(picture, stamped),
         Event::SequenceAdmitted { sequence, slot, .. } => admit(picture, *sequence, *slot),
-        Event::PrefixMatched { sequence, blocks, tokens } => {
-            picture.counters.matched_tokens += u64::from(*tokens);
-            extend(picture, *sequence, blocks);
-            if let Some(s) = picture.sequences.get_mut(sequence) {
-                s.computed = *tokens;
-            }
-        }
+        Event::PrefixMatched { .. }
+        | Event::PromptShared { .. }
+        | Event::BlockCopied { .. }
+        | Event::BlocksCached { .. }
+        | Event::BlockMerged { .. }
+        | Event::BlockEvicted { .. } => reuse(picture, &stamped.event),
         Event::BlocksTaken { sequence, blocks, .. } => {
             picture.counters.blocks_taken += blocks.as_slice().len() as u64;
             extend(picture, *sequence, blocks);
@@ -121,14 +120,74 @@ fn admit(picture: &mut Picture, sequence: SequenceId, slot: u32) {
 }
 
 fn extend(picture: &mut Picture, sequence: SequenceId, blocks: &BlockList) {
-    let Some(s) = picture.sequences.get_mut(&sequence) else { return };
     for &block in blocks.as_slice() {
+        let Some(s) = picture.sequences.get_mut(&sequence) else { return };
         let index = u32::try_from(s.blocks.len()).unwrap_or(u32::MAX);
         s.blocks.push(block);
-        if let Some(b) = picture.blocks.get_mut(block.index()) {
-            b.tables += 1;
-            b.owner = Some(sequence);
-            b.index = index;
+        hold(picture, block, sequence, index);
+    }
+}
+
+/// Blocks that are shared, and what of them is kept.
+fn reuse(picture: &mut Picture, event: &Event) {
+    match event {
+        Event::PrefixMatched { sequence, blocks, tokens } => {
+            picture.counters.matched_tokens += found(picture, *sequence, blocks, *tokens);
+        }
+        Event::PromptShared { sequence, blocks, tokens, .. } => {
+            picture.counters.shared_tokens += found(picture, *sequence, blocks, *tokens);
+        }
+        Event::BlockCopied { .. } => picture.counters.blocks_copied += 1,
+        Event::BlocksCached { sequence, from, count } => {
+            picture.counters.blocks_cached += u64::from(*count);
+            let Some(s) = picture.sequences.get(sequence) else { return };
+            for block in s.blocks.iter().skip(*from as usize).take(*count as usize) {
+                if let Some(b) = picture.blocks.get_mut(block.index()) {
+                    b.cached = true;
+                }
+            }
+        }
+        Event::BlockMerged { sequence, index, from, to } => {
+            picture.counters.blocks_merged += 1;
+            let s = picture.sequences.get_mut(sequence);
+            if let Some(entry) = s.and_then(|s| s.blocks.get_mut(*index as usize)) {
+                *entry = *to;
+                hold(picture, *to, *sequence, *index);
+                let_go(&mut picture.blocks, *from);
+            }
+        }
+        Event::BlockEvicted { block, idle_micros, .. } => {
+            picture.counters.blocks_evicted += 1;
+            let idle = &mut picture.counters.evicted_idle_micros;
+            *idle = idle.saturating_add(*idle_micros);
+            if let Some(b) = picture.blocks.get_mut(block.index()) {
+                b.cached = false;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds blocks with computed positions to a table; how many positions they added.
+fn found(picture: &mut Picture, sequence: SequenceId, blocks: &BlockList, tokens: u32) -> u64 {
+    extend(picture, sequence, blocks);
+    let Some(s) = picture.sequences.get_mut(&sequence) else { return 0 };
+    let before = std::mem::replace(&mut s.computed, tokens);
+    u64::from(tokens.saturating_sub(before))
+}
+
+fn hold(picture: &mut Picture, block: BlockId, sequence: SequenceId, index: u32) {
+    if let Some(b) = picture.blocks.get_mut(block.index()) {
+        b.tables = b.tables.saturating_add(1);
+        (b.owner, b.index) = (Some(sequence), index);
+    }
+}
+
+fn let_go(blocks: &mut [BlockPicture], block: BlockId) {
+    if let Some(b) = blocks.get_mut(block.index()) {
+        b.tables = b.tables.saturating_sub(1);
+        if b.tables == 0 {
+            b.owner = None;
         }
     }
 }
@@ -152,15 +211,6 @@ fn expire(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32) {
     for block in s.blocks.iter_mut().skip(from as usize).take(count as usize) {
         let block = std::mem::replace(block, BlockId::EXPIRED);
         let_go(&mut picture.blocks, block);
-    }
-}
-
-fn let_go(blocks: &mut [BlockPicture], block: BlockId) {
-    if let Some(b) = blocks.get_mut(block.index()) {
-        b.tables = b.tables.saturating_sub(1);
-        if b.tables == 0 {
-            b.owner = None;
-        }
     }
 }
 

@@ -13,7 +13,8 @@ mod sink;
 
 pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
 pub use event::{
-    BlockList, DelayReason, Event, FinishReason, LimitsReason, PreemptReason, Refusal, Stamped,
+    BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptReason, Refusal,
+    Stamped,
 };
 pub use file::{FileSink, Written};
 pub use fold::fold;

@@ -32,6 +32,16 @@ impl Picture {
         count(self.blocks.iter().filter(|b| b.tables == 0).count())
     }
 
+    /// Of the free blocks, those whose content can be used again.
+    pub fn cached_blocks(&self) -> u32 {
+        count(self.blocks.iter().filter(|b| b.tables == 0 && b.cached).count())
+    }
+
+    /// Blocks that several tables hold.
+    pub fn shared_blocks(&self) -> u32 {
+        count(self.blocks.iter().filter(|b| b.tables > 1).count())
+    }
+
     pub fn running(&self) -> u32 {
         count(self.slots.iter().flatten().count())
     }
@@ -82,6 +92,9 @@ pub struct BlockPicture {
     pub owner: Option<SequenceId>,
     /// Its index in that table.
     pub index: u32,
+    /// Its content can be used by sequences that begin alike.
+    #[serde(default)]
+    pub cached: bool,
 }
 
 /// Totals since the stream began.
@@ -99,7 +112,22 @@ pub struct Counters {
     pub padding_tokens: u64,
     pub sampled_tokens: u64,
     pub lost_tokens: u64,
+    /// Positions found computed in the prefix cache, and in the table of another sequence of the
+    /// request.
     pub matched_tokens: u64,
+    #[serde(default)]
+    pub shared_tokens: u64,
+    #[serde(default)]
+    pub blocks_cached: u64,
+    #[serde(default)]
+    pub blocks_copied: u64,
+    #[serde(default)]
+    pub blocks_merged: u64,
+    #[serde(default)]
+    pub blocks_evicted: u64,
+    /// Of all evicted blocks together: the time between their last use and their loss.
+    #[serde(default)]
+    pub evicted_idle_micros: u64,
     pub blocks_taken: u64,
     pub blocks_returned: u64,
     pub events_dropped: u64,

@@ -45,6 +45,13 @@ const FAULTS: &[Planted] = &[
     ("running out of order", |s| s.running.swap(0, 1), "out of order"),
     ("over budget", |s| s.planned_tokens = s.budget + 1, "budget"),
     ("nothing runs", |s| s.stuck = true, "nothing runs"),
+    ("the index lost a block", |s| s.index_fault = Some("not found".into()), "not found"),
+    ("cached with other tokens", |s| s.cached[0].tokens[3] ^= 1, "other tokens"),
+    ("published and not cached", |s| drop(s.cached.remove(0)), "published and not cached"),
+    ("a cached block is none of the pool's", |s| s.cached[0].block = BlockId(999), "not in the"),
+    ("free and in the wrong list", |s| s.cached_free = 1, "wrong list"),
+    ("sharing is miscounted", |s| s.shared += 1, "counted as shared"),
+    ("a block of two tables is to be written", written_and_shared, "others hold it"),
 ];
 
 pub fn rows(rows: &mut Rows) {
@@ -69,6 +76,18 @@ fn expired_block(state: &mut Snapshot) {
     let block = std::mem::replace(&mut state.running[0].blocks[0], BlockId::EXPIRED);
     state.tables[block.index()] = 0;
     state.free_list.push(block);
+    state.free += 1;
+}
+
+/// The second's table ends in the first's last block, in which both would go on.
+fn written_and_shared(state: &mut Snapshot) {
+    let block = *state.running[0].blocks.last().expect("one");
+    let lost = std::mem::replace(state.running[1].blocks.last_mut().expect("one"), block);
+    state.tables[lost.index()] = 0;
+    state.tables[block.index()] = 2;
+    state.shared = 1;
+    // Blank blocks come first.
+    state.free_list.insert(0, lost);
     state.free += 1;
 }
 

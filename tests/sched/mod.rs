@@ -7,7 +7,9 @@ mod fairness;
 mod memory;
 mod policies;
 mod pool;
+mod prefix;
 mod run;
+mod siblings;
 mod steps;
 mod world;
 mod worlds;
@@ -20,6 +22,8 @@ pub fn rows(rows: &mut Rows) {
     memory::rows(rows);
     policies::rows(rows);
     fairness::rows(rows);
+    prefix::rows(rows);
+    siblings::rows(rows);
     worlds::rows(rows);
     check::rows(rows);
     bench::rows(rows);

@@ -34,7 +34,8 @@ impl Run {
         more: impl Fn(&mut NewSequence),
     ) -> Option<u32> {
         let id = self.next;
-        let prompt = vec![1; prompt as usize];
+        // Nobody begins like another.
+        let prompt = vec![id; prompt as usize];
         let mut request = NewSequence::new(SequenceId(id), RequestId(id), prompt, new);
         more(&mut request);
         self.sched.submit(request, self.now, &mut self.events).ok()?;

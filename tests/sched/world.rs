@@ -196,6 +196,14 @@ impl World {
     fn run(&mut self, plan: &Plan) -> Vec<Outcome> {
         let size = self.sched.limits().block_size;
         let mut outcomes = Vec::new();
+        for copy in &plan.copies {
+            let block: Vec<_> =
+                (0..size).map(|p| self.cache.get(&(copy.from.0, p)).copied()).collect();
+            for (p, token) in (0..size).zip(block) {
+                // What is stale stays stale: nobody may read it.
+                self.cache.insert((copy.to.0, p), token.unwrap_or(TokenId::MAX));
+            }
+        }
         for row in &plan.rows {
             if row.pad {
                 outcomes.push(Outcome { sequence: row.sequence, ..Outcome::default() });
@@ -286,6 +294,10 @@ fn same(picture: &Picture, sched: &Scheduler) {
     assert_eq!(picture.policies.as_ref(), Some(sched.policies()));
     assert_eq!(picture.limits, Some(state.limits));
     assert_eq!(picture.free_blocks(), state.free);
+    assert_eq!(picture.cached_blocks(), state.cached_free);
+    assert_eq!(picture.shared_blocks(), state.shared);
+    let cached = picture.blocks.iter().zip(0..).filter(|(b, _)| b.cached).map(|(_, n)| n);
+    assert!(cached.eq(state.cached.iter().map(|c| c.block.0)), "cached blocks");
     assert_eq!(picture.sequences.len(), state.running.len() + state.waiting.len());
     assert_eq!(picture.running() as usize, state.running.len());
     let mut waiting: Vec<_> = state.waiting.iter().map(|s| (s.order, s.sequence)).collect();
