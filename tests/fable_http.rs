@@ -1,6 +1,7 @@
 //! Rows of `fable_http`: the built-in model over a real socket, from the request's text to the
 //! answer's, on the real engine and device; and what clients see when the device is lost.
 
+use crate::server::shapes::{as_stream, same, with};
 use crate::support::{On, Rows, Wrapped, root};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -29,6 +30,8 @@ pub fn rows(rows: &mut Rows) {
             let name = format!("fable_http::chunks_of_{name}.{device}");
             rows.add_if(present.clone(), name, move |()| answers(on, *step_tokens, n));
         }
+        let name = format!("fable_http::streamed_equals_whole.{device}");
+        rows.add_if(present.clone(), name, move |()| combinations(on));
         rows.add_if(present, format!("fable_http::device_lost.{device}"), move |()| lost(on));
     }
     #[cfg(all(target_os = "linux", feature = "cli"))]
@@ -234,6 +237,56 @@ fn answers(on: On, step_tokens: u32, turn: usize) {
     assert!(failed.is_empty(), "{failed:?}");
     let status = served.engine.status();
     assert_eq!((status.open, status.blocks_used), (0, 0), "{status:?}");
+}
+
+/// Every combination of stop strings, log-probabilities and limits, chat and completion, greedy and
+/// sampled: the streamed answer is the whole one. Eight clients at once.
+fn combinations(on: On) {
+    let served = Served::new(move || on.device(), 64);
+    let address = served.address;
+    let mut bodies = Vec::new();
+    // "3, 4, 5, 6, 7, 8, 9": stops in the middle of a piece, over pieces, never met.
+    for stop in [json!(null), json!("7,"), json!(["4, 5", "9"]), json!(", 10"), json!(" ")] {
+        for max in [json!(null), json!(1), json!(6), json!(9)] {
+            for (chat, text) in [
+                (json!({}), json!({})),
+                (json!({"logprobs": true, "top_logprobs": 2}), json!({"logprobs": 2})),
+            ] {
+                let n = bodies.len();
+                let more = match n % 4 {
+                    0 => json!({"stop": stop, "max_tokens": max, "temperature": 1, "seed": n}),
+                    _ => json!({"stop": stop, "max_tokens": max, "temperature": 0}),
+                };
+                let messages = json!([{"role": "user", "content": "Count from 3 to 9."}]);
+                let body = json!({"messages": messages, "return_token_ids": true});
+                bodies.push((CHAT, with(with(body, more.clone()), chat)));
+                let more = with(more, json!({"max_tokens": max.as_u64().unwrap_or(24)}));
+                bodies
+                    .push(("/v1/completions", with(with(json!({"prompt": "1, 2,"}), more), text)));
+            }
+        }
+    }
+    let of_client = |n: usize| bodies.iter().skip(n).step_by(8).cloned().collect();
+    let clients: Vec<Vec<(&str, Value)>> = (0..8).map(of_client).collect();
+    std::thread::scope(|scope| {
+        for client in clients {
+            scope.spawn(move || {
+                for (path, body) in client {
+                    let (status, whole) = ask(address, "POST", path, &body.to_string());
+                    assert_eq!(status, 200, "{body}: {whole}");
+                    let whole = serde_json::from_str(&whole).expect("JSON");
+                    let (_, reply) =
+                        ask(address, "POST", path, &as_stream(body.clone()).to_string());
+                    let frames = reply.strip_suffix("data: [DONE]\n\n").expect("the last frame");
+                    let frames = frames.split_terminator("\n\n");
+                    let data = frames.filter_map(|f| f.strip_prefix("data: "));
+                    let frames: Vec<Value> =
+                        data.map(|d| serde_json::from_str(d).expect("JSON")).collect();
+                    same(path, &body, &whole, &frames);
+                }
+            });
+        }
+    });
 }
 
 /// A device that is lost at its `at`th step; the GPU really is.

@@ -6,7 +6,7 @@ mod client;
 mod host;
 mod messages;
 mod params;
-mod shapes;
+pub mod shapes;
 mod sockets;
 
 use crate::support::Rows;

@@ -171,12 +171,20 @@ fn streamed_equals_whole() {
 }
 
 fn compare(host: &Host, path: &str, body: Value) {
-    let whole = host.ok(path, &body);
-    let options = json!({"stream": true, "stream_options": {"include_usage": true}});
-    let frames = host.stream(path, &with(body.clone(), options));
+    let frames = host.stream(path, &as_stream(body.clone()));
+    same(path, &body, &host.ok(path, &body), &frames);
+}
+
+/// The request `body`, streamed, with its usage.
+pub fn as_stream(body: Value) -> Value {
+    with(body, json!({"stream": true, "stream_options": {"include_usage": true}}))
+}
+
+/// The frames of a streamed answer to `body` hold what the `whole` one does.
+pub fn same(path: &str, body: &Value, whole: &Value, frames: &[Value]) {
     let (mut text, mut ids, mut logprobs) = (String::new(), Vec::new(), Vec::new());
     let (mut reason, mut usage) = (Value::Null, Value::Null);
-    for frame in &frames {
+    for frame in frames {
         let choice = &frame["choices"][0];
         let piece = if path == CHAT { &choice["delta"]["content"] } else { &choice["text"] };
         text.push_str(piece.as_str().unwrap_or(""));
