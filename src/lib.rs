@@ -15,6 +15,7 @@ pub mod record;
 pub mod sched;
 #[cfg(feature = "server")]
 pub mod server;
+pub mod sim;
 pub mod text;
 pub mod trace;
 pub mod weights;

@@ -20,6 +20,7 @@ mod sched;
 #[cfg(feature = "server")]
 mod server;
 mod shaders;
+mod sim;
 mod text;
 mod trace;
 mod weights;
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "server")]
     server::rows(&mut rows);
     shaders::rows(&mut rows);
+    sim::rows(&mut rows);
     text::rows(&mut rows);
     trace::rows(&mut rows);
     weights::rows(&mut rows);

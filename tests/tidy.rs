@@ -19,6 +19,7 @@ const FLOORS: &[(u32, &str, &str)] = &[
     (3, "cpu", "base record kernels"),
     (3, "gpu", "base record kernels"),
     (4, "engine", "base trace record sched text weights model"),
+    (5, "sim", "base trace sched engine"),
     (5, "server", "base trace text engine"),
     (6, "bench", "*"),
     (7, "main", "*"),

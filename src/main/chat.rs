@@ -5,7 +5,9 @@ use crate::cli::ChatArgs;
 use crate::interrupt::Interrupt;
 use crate::session::{Session, render, request};
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, IsTerminal, Write};
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use tilewright::engine::SubmitError;
@@ -17,7 +19,7 @@ const HELP: &str = "\
 /system [TEXT]  show the system message, or set it
 /reset          forget the conversation, keep the system message
 /save FILE      write the conversation as JSON, as the server's API takes it
-/quit           end (so does Ctrl-D; Ctrl-C ends an answer)";
+/quit           end (so does Ctrl-D; Ctrl-C ends an answer or drops a line)";
 
 pub fn run(args: &ChatArgs) -> Result<ExitCode> {
     let session = Session::open(&args.model, &args.record)?;
@@ -28,22 +30,15 @@ pub fn run(args: &ChatArgs) -> Result<ExitCode> {
              with `tilewright generate --raw`"
         );
     }
-    let (stdin, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let person = stdin.is_terminal();
+    let person = std::io::stdin().is_terminal();
+    let (mut lines, mut out) = (Lines::open(person)?, std::io::stdout().lock());
     let mut chat =
         Chat { args, session, interrupt: Interrupt::listen()?, system: None, turns: Vec::new() };
     chat.system.clone_from(&args.system);
     if person {
         eprintln!("/help lists the commands, Ctrl-D ends");
     }
-    let mut lines = stdin.lines();
-    loop {
-        if person {
-            write!(out, "> ")?;
-            out.flush()?;
-        }
-        let Some(line) = lines.next() else { break };
-        let line = line.context("standard input")?;
+    while let Some(line) = lines.next()? {
         match chat.take(line.trim(), &mut out) {
             Ok(true) => {}
             Ok(false) => return Ok(ExitCode::SUCCESS),
@@ -54,10 +49,41 @@ pub fn run(args: &ChatArgs) -> Result<ExitCode> {
             Err(error) => return Err(error),
         }
     }
-    if person {
-        writeln!(out)?;
-    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where lines come from: an editor with the lines said before, for a person; else a pipe.
+enum Lines {
+    Editor(Box<DefaultEditor>),
+    Pipe(std::io::Lines<std::io::StdinLock<'static>>),
+}
+
+impl Lines {
+    fn open(person: bool) -> Result<Self> {
+        Ok(match person {
+            true => Self::Editor(Box::new(DefaultEditor::new().context("the terminal")?)),
+            false => Self::Pipe(std::io::stdin().lines()),
+        })
+    }
+
+    /// The next line; `None` at the end. Ctrl-C empties a line that is being written.
+    fn next(&mut self) -> Result<Option<String>> {
+        let editor = match self {
+            Self::Editor(editor) => editor,
+            Self::Pipe(lines) => return lines.next().transpose().context("standard input"),
+        };
+        loop {
+            match editor.readline("> ") {
+                Ok(line) => {
+                    editor.add_history_entry(&line).context("the history of lines")?;
+                    return Ok(Some(line));
+                }
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => return Ok(None),
+                Err(error) => return Err(error).context("the terminal"),
+            }
+        }
+    }
 }
 
 struct Chat<'a> {

@@ -4,13 +4,17 @@
 //! [`fold`] is the single meaning of the stream. The enum is additive: variants are added, never
 //! changed, and a reader skips those it does not know.
 
+mod attribute;
 mod codec;
 mod event;
 mod file;
 mod fold;
+mod histogram;
+mod measure;
 mod picture;
 mod sink;
 
+pub use attribute::{Attribution, Gap, Parts, RowCost};
 pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
 pub use event::{
     BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptReason, Refusal,
@@ -18,5 +22,7 @@ pub use event::{
 };
 pub use file::{FileSink, Written};
 pub use fold::fold;
+pub use histogram::Histogram;
+pub use measure::{Counts, Measures, Slo, Spread, Summary, jain};
 pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, StepPicture};
 pub use sink::{NullSink, RingSink, Sink};
