@@ -1,4 +1,4 @@
-//! Rows of `sim`: workloads, traces, costs, and the real engine over a runner that computes nothing.
+//! Rows of `sim`: workloads, traces, costs, and the engine over a runner that computes nothing.
 
 use crate::support::{Rows, shared};
 use tilewright::base::threefry2x32;
@@ -147,8 +147,9 @@ fn azure() {
 }
 
 fn mooncake() {
-    let text = "{\"timestamp\": 30, \"input_length\": 600, \"output_length\": 2, \"hash_ids\": [4, 9]}\n\
-        {\"timestamp\": 10, \"input_length\": 1000, \"output_length\": 5, \"hash_ids\": [4]}\n";
+    let text = r#"{"timestamp": 30, "input_length": 600, "output_length": 2, "hash_ids": [4, 9]}
+        {"timestamp": 10, "input_length": 1000, "output_length": 5, "hash_ids": [4]}
+"#;
     let arrivals = mooncake_jsonl(text).expect("two requests");
     let found: Vec<_> = arrivals.iter().map(|a| (a.micros, a.prompt.tokens(), a.output)).collect();
     assert_eq!(found, [(0, 1000, 5), (20_000, 600, 2)]);

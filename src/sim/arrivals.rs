@@ -18,7 +18,7 @@ pub struct Arrival {
     pub class: u8,
 }
 
-/// A prompt by its pieces: `(seed, tokens)` each. The same piece in the same place is the same text.
+/// A prompt by its pieces, `(seed, tokens)` each. The same piece in the same place is the same.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Prompt {
     pub pieces: Vec<(u64, u32)>,

@@ -95,8 +95,8 @@ struct MooncakeLine {
     hash_ids: Vec<u64>,
 }
 
-/// One object a line: `timestamp` in ms, `input_length`, `output_length`, `hash_ids` of the prompt's
-/// blocks of 512 tokens, equal where the prompts are equal up to there.
+/// One object a line: `timestamp` in ms, `input_length`, `output_length`, `hash_ids` of the
+/// prompt's blocks of 512 tokens, equal where the prompts are equal up to there.
 pub fn mooncake_jsonl(text: &str) -> Result<Vec<Arrival>, TraceFileError> {
     let mut arrivals = Vec::new();
     for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
