@@ -1,6 +1,6 @@
 //! The same scheduler and engine loop over a runner that computes nothing: a step takes as long
-//! as a model of step time says, on a clock that only the simulation moves. Arrivals come from a trace,
-//! a recording or a seeded generator. The same seed gives the same events, to the byte.
+//! as a model of step time says, on a clock that only the simulation moves. Arrivals come from a
+//! trace, a recording or a seeded generator. The same seed gives the same events, to the byte.
 
 mod arrivals;
 mod cost;

@@ -2,9 +2,9 @@
 //! to the first) split into parts that sum to it exactly.
 //!
 //! A step's device time is shared by a model of step time: with `fixed` the cost of an empty step
-//! and a marginal cost per row, `own` is what the row alone would have cost (fixed + its marginal cost)
-//! and the others' parts are their marginal costs, all scaled to the time measured. What the host
-//! does between two steps is `scheduling`; what no event explains is `unexplained`.
+//! and a marginal cost per row, `own` is what the row alone would have cost (fixed + its marginal
+//! cost) and the others' parts are their marginal costs, all scaled to the time measured. What
+//! the host does between two steps is `scheduling`; what no event explains is `unexplained`.
 
 use super::event::{Event, Stamped};
 use crate::base::SequenceId;

@@ -2,9 +2,10 @@
 //!
 //! Definitions as `vllm bench serve` has them: time to first token (TTFT) from arrival; time per
 //! output token (TPOT) = (last token − first token) / (tokens − 1); inter-token latency (ITL) =
-//! each gap between two tokens of a request; throughput over the time from the first arrival
-//! to the last token. Fairness is Jain's index over the tenants' tokens ("A quantitative measure of fairness
-//! and discrimination for resource allocation", 1984): 1 = all equal, 1/n = one has everything.
+//! each gap between two tokens of a request; throughput over the time from the first arrival to
+//! the last token. Fairness is Jain's index over the tenants' tokens ("A quantitative measure of
+//! fairness and discrimination for resource allocation", 1984): 1 = all equal, 1/n = one has
+//! everything.
 
 use super::event::{Event, FinishReason, Stamped};
 use super::histogram::Histogram;
