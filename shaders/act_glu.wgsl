@@ -1,10 +1,12 @@
-// gate[i] = act(gate[i]) * up[i].
+// gate[m][i] = act(gate[m][i]) * up[m][i] for i < dim, 0 up to the next row.
 //
-// gate, up: [count] f32
+// gate, up: [count / stride][stride] f32
 #import act
 
 struct Params {
     count: u32,
+    dim: u32,
+    stride: u32,
     grid_x: u32,
 }
 
@@ -18,5 +20,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (i >= p.count) {
         return;
     }
-    gate[i] = act(gate[i]) * up[i];
+    gate[i] = select(0.0, act(gate[i]) * up[i], i % p.stride < p.dim);
 }

@@ -24,8 +24,24 @@ struct Params {
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
 
-fn store(m: u32, n: u32, value: f32) {
-    if (m >= p.tokens || n >= p.rows) {
+// Rows of x that a tile has, and where its weights begin in the streams.
+struct Tile {
+    first: u32,
+    end: u32,
+    quants: u32, // vectors
+    scales: u32, // words
+}
+
+fn tile_at(y: u32) -> Tile {
+    return Tile(y * TM, p.tokens, 0u, 0u);
+}
+
+fn x_row(m: u32) -> u32 {
+    return m;
+}
+
+fn store(m: u32, end: u32, n: u32, value: f32) {
+    if (m >= end || n >= p.rows) {
         return;
     }
     let column = p.y_column + n;

@@ -94,7 +94,7 @@ pub fn act_glu(launch: &mut Launch<'_>) {
     };
     let up: &[f32] = bytemuck::cast_slice(launch.read[0]);
     let gate: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
-    for (gate, up) in gate.iter_mut().zip(up).take(p.count as usize) {
-        *gate = act(*gate) * up;
+    for (i, (gate, up)) in gate.iter_mut().zip(up).take(p.count as usize).enumerate() {
+        *gate = if i as u32 % p.stride < p.dim { act(*gate) * up } else { 0.0 };
     }
 }

@@ -3,6 +3,7 @@
 
 mod attn;
 mod block;
+mod experts;
 mod mul;
 mod quant;
 mod sample;
@@ -151,6 +152,10 @@ fn run_twin(mut launch: Launch<'_>) {
     match launch.variant.shader.as_str() {
         "embed" => mul::embed(&mut launch),
         "mul_mat" | "mul_vec" => mul::mul_mat(&mut launch),
+        "mul_expert" | "mul_expert_vec" => experts::mul_expert(&mut launch),
+        "moe_route" => experts::moe_route(&mut launch),
+        "moe_group" => experts::moe_group(&mut launch),
+        "moe_combine" => experts::moe_combine(&mut launch),
         "norm_rms" => block::norm_rms(&mut launch),
         "norm_qk" => block::norm_qk(&mut launch),
         "rope_kv" => block::rope_kv(&mut launch),

@@ -6,12 +6,12 @@ use crate::kernels::mul::{EmbedParams, MulParams};
 use rayon::prelude::*;
 
 /// One product over `LANES` outputs, all tokens.
-struct Strip<'a> {
-    w: Streams<'a>,
-    p: MulParams,
-    x: &'a [f32],
-    first: usize,
-    count: usize,
+pub(super) struct Strip<'a> {
+    pub w: Streams<'a>,
+    pub p: MulParams,
+    pub x: &'a [f32],
+    pub first: usize,
+    pub count: usize,
 }
 
 impl Strip<'_> {
@@ -75,22 +75,31 @@ pub fn mul_mat(launch: &mut Launch<'_>) {
     let w = Streams { format, rows, quants: launch.read[0], scales: launch.read[1] };
     let x: &[f32] = bytemuck::cast_slice(launch.read[2]);
     let bias: &[f32] = bytemuck::cast_slice(launch.read[3]);
+    let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    let strip = |first, count| Strip { w, p, x, first, count };
+    product(rows, strip, |token, column, sum| {
+        let column = p.y_column as usize + column;
+        let at = token * p.y_stride as usize + column;
+        let biased = if p.has_bias == 1 { sum + bias[column] } else { sum };
+        let scaled = biased * p.scale;
+        y[at] = if p.accumulate == 1 { scaled + y[at] } else { scaled };
+    });
+}
+
+/// Runs the strips of `rows` outputs side by side, then `store(token, output, sum)` for each.
+pub(super) fn product<'a>(
+    rows: usize,
+    strip: impl Fn(usize, usize) -> Strip<'a> + Sync,
+    mut store: impl FnMut(usize, usize, f32),
+) {
     let strips: Vec<Vec<[f32; LANES]>> = (0..rows.div_ceil(LANES))
         .into_par_iter()
-        .map(|strip| {
-            let first = strip * LANES;
-            Strip { w, p, x, first, count: LANES.min(rows - first) }.run()
-        })
+        .map(|n| strip(n * LANES, LANES.min(rows - n * LANES)).run())
         .collect();
-    let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
-    for (strip, sums) in strips.iter().enumerate() {
+    for (n, sums) in strips.iter().enumerate() {
         for (token, sums) in sums.iter().enumerate() {
-            for (lane, sum) in sums.iter().enumerate().take(rows - strip * LANES) {
-                let column = p.y_column as usize + strip * LANES + lane;
-                let at = token * p.y_stride as usize + column;
-                let biased = if p.has_bias == 1 { sum + bias[column] } else { *sum };
-                let scaled = biased * p.scale;
-                y[at] = if p.accumulate == 1 { scaled + y[at] } else { scaled };
+            for (lane, sum) in sums.iter().enumerate().take(rows - n * LANES) {
+                store(token, n * LANES + lane, *sum);
             }
         }
     }

@@ -165,6 +165,8 @@ impl RopeKv {
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct ActGluParams {
     pub count: u32,
+    pub dim: u32,
+    pub stride: u32,
     pub grid_x: u32,
 }
 
@@ -186,17 +188,23 @@ impl Gate {
     }
 }
 
-/// `gate` = act(`gate`) * `up`, `count` values.
-pub fn act_glu(
-    act: Gate,
-    count: u32,
-    gate: Binding,
-    up: Binding,
-    facts: &Facts,
-    recording: &mut Recording,
-) {
-    let grid = fold_grid(count.div_ceil(64), facts);
-    let params = ActGluParams { count, grid_x: grid[0] };
-    let variant = named(&format!("act_glu.{}", act.name()));
-    recording.dispatch(variant, &params, vec![up, gate], grid);
+/// `gate` = act(`gate`) * `up`, `rows` rows of `dim` values; the rest of each `stride` becomes 0.
+pub struct ActGlu {
+    pub act: Gate,
+    pub rows: u32,
+    pub dim: u32,
+    pub stride: u32,
+    pub gate: Binding,
+    pub up: Binding,
+}
+
+impl ActGlu {
+    pub fn record(&self, facts: &Facts, recording: &mut Recording) {
+        let (dim, stride) = (self.dim, self.stride);
+        let count = self.rows * stride;
+        let grid = fold_grid(count.div_ceil(64), facts);
+        let params = ActGluParams { count, dim, stride, grid_x: grid[0] };
+        let variant = named(&format!("act_glu.{}", self.act.name()));
+        recording.dispatch(variant, &params, vec![self.up, self.gate], grid);
+    }
 }

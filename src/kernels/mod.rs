@@ -8,6 +8,7 @@
 pub mod assemble;
 pub mod attn;
 pub mod block;
+pub mod experts;
 mod expression;
 pub mod layout;
 pub mod mul;
@@ -30,10 +31,15 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 12] = [
+pub const KERNELS: [Kernel; 17] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,
+    experts::MUL_EXPERT,
+    experts::MUL_EXPERT_VEC,
+    experts::MOE_ROUTE,
+    experts::MOE_GROUP,
+    experts::MOE_COMBINE,
     block::NORM_RMS,
     block::NORM_QK,
     block::ROPE_KV,

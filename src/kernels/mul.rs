@@ -62,12 +62,16 @@ pub struct Mul<'a> {
 
 /// Parts that k is cut into: a constant of the shape and the device, never of the token count.
 pub fn segments(w: &Matrix, facts: &Facts) -> u32 {
+    segments_of(w.rows, w.cols, facts)
+}
+
+pub(super) fn segments_of(rows: u32, cols: u32, facts: &Facts) -> u32 {
     if facts.software() {
         return 1;
     }
-    let k_blocks = w.cols.div_ceil(layout::K_BLOCK);
+    let k_blocks = cols.div_ceil(layout::K_BLOCK);
     let mut segments = 1;
-    while segments < 8 && w.rows * segments < THREADS_WANTED && k_blocks >= segments * 8 {
+    while segments < 8 && rows * segments < THREADS_WANTED && k_blocks >= segments * 8 {
         segments *= 2;
     }
     segments

@@ -149,7 +149,7 @@ const GEMMA2: Family = Family {
 };
 
 /// Names of experts beside a dense block of the same layout.
-const EXPERTS: ExpertNames =
+pub(super) const EXPERTS: ExpertNames =
     ExpertNames { block: "mlp", gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
 /// All families.
@@ -234,8 +234,9 @@ impl Family {
         FAMILIES.iter().find(|family| family.hf == model_type)
     }
 
-    /// The family that reads GGUF files of `architecture`.
-    pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|family| family.gguf == Some(architecture))
+    /// The family that reads GGUF files of `architecture`; with experts, one that has them.
+    pub fn of_gguf(architecture: &str, experts: bool) -> Option<&'static Self> {
+        let mut all = FAMILIES.iter().filter(|family| family.gguf == Some(architecture));
+        all.find(|family| family.experts.is_some() || !experts)
     }
 }

@@ -5,7 +5,8 @@ use super::family::{Family, WindowRule};
 use super::names::Dialect;
 use super::rope::Scaling;
 use super::spec::{all_but, count, layers, vocab};
-use super::{ModelError, Rope, Rotation, Spec};
+use super::{ModelError, Moe, Rope, Rotation, Spec};
+use crate::kernels::experts::Scoring;
 use crate::weights::{GgufMeta, Weights};
 
 struct Keys<'a> {
@@ -70,6 +71,7 @@ pub(super) fn read(
         embedding_scale: root * keys.number("embedding_scale")?.unwrap_or(1.0),
         residual_scale: keys.number("residual_scale")?.unwrap_or(1.0),
         logit_scale: 1.0 / keys.number("logit_scale")?.unwrap_or(1.0),
+        moe: keys.moe(layers)?,
         tied_head: weights.tensor("output.weight").is_none(),
         adjacent_pairs: family.gguf_pairs,
         attention_bias: family.bias,
@@ -165,5 +167,42 @@ impl Keys<'_> {
             }
         };
         Ok(local.into_iter().map(|local| local.then_some(window)).collect())
+    }
+
+    fn moe(&self, layers: u32) -> Result<Option<Moe>, ModelError> {
+        let experts = self.meta.find_u64(&self.name("expert_count"))?.filter(|n| *n > 0);
+        let Some(experts) = experts else { return Ok(None) };
+        let group = "expert_group_count";
+        if self.meta.find_u64(&self.name(group))?.is_some_and(|n| n > 1) {
+            return self.fail(group, "groups of experts are not supported".to_string());
+        }
+        let scoring = match self.meta.find_u64(&self.name("expert_gating_func"))? {
+            None | Some(0 | 1) => Scoring::Softmax,
+            Some(2) => Scoring::Sigmoid,
+            Some(other) => {
+                return self.fail("expert_gating_func", format!("{other} is not supported"));
+            }
+        };
+        let ffn = match self.find("expert_feed_forward_length")? {
+            Some(ffn) => ffn,
+            None => self.positive("feed_forward_length")?,
+        };
+        let shared = self.meta.find_u64(&self.name("expert_shared_count"))?.unwrap_or(0);
+        let shared_ffn = match shared {
+            0 => 0,
+            n => count(self.file, "expert_shared_count", n.saturating_mul(u64::from(ffn)))?,
+        };
+        let dense = self.meta.find_u64(&self.name("leading_dense_block_count"))?.unwrap_or(0);
+        let normalise = self.meta.find_bool(&self.name("expert_weights_norm"))?;
+        Ok(Some(Moe {
+            experts: count(self.file, &self.name("expert_count"), experts)?,
+            used: self.positive("expert_used_count")?,
+            ffn,
+            shared_ffn,
+            scoring,
+            normalise: normalise.unwrap_or(true),
+            scale: self.number("expert_weights_scale")?.filter(|s| *s != 0.0).unwrap_or(1.0),
+            layers: (0..layers).map(|l| u64::from(l) >= dense).collect(),
+        }))
     }
 }

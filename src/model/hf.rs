@@ -5,7 +5,8 @@ use super::family::{Activation, Bias, Family, WindowRule};
 use super::names::Dialect;
 use super::rope::Scaling;
 use super::spec::{all_but, count, layers, vocab};
-use super::{ModelError, Rope, Rotation, Spec};
+use super::{ModelError, Moe, Rope, Rotation, Spec};
+use crate::kernels::experts::Scoring;
 use crate::weights::{HfMeta, Weights};
 use serde_json::Value;
 
@@ -76,6 +77,7 @@ pub(super) fn read(
         embedding_scale: root * number("embedding_multiplier")?,
         residual_scale: number("residual_multiplier")?,
         logit_scale: 1.0 / number("logits_scaling")?,
+        moe: config.moe(layers)?,
         tied_head: config.tied_head()?,
         adjacent_pairs: false,
         attention_bias,
@@ -293,5 +295,68 @@ impl Config<'_> {
             _ => Rotation::Global,
         };
         Ok(windows.iter().enumerate().map(one).collect())
+    }
+
+    fn moe(&self, layers: u32) -> Result<Option<Moe>, ModelError> {
+        let mut experts = None;
+        for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
+            let found = self.meta.find_u64(key)?.filter(|n| *n > 0);
+            if let Some(found) = found {
+                if self.family.experts.is_none() {
+                    let family = self.family.name;
+                    return self.fail(key, format!("{found} experts, but {family} has none"));
+                }
+                experts = Some(count(self.file, key, found)?);
+            }
+        }
+        let Some(experts) = experts else { return Ok(None) };
+        for key in ["n_group", "topk_group"] {
+            if self.meta.find_u64(key)?.is_some_and(|n| n > 1) {
+                return self.fail(key, "groups of experts are not supported".to_string());
+            }
+        }
+        let shared = self.meta.find_u64("n_shared_experts")?.unwrap_or(0);
+        let ffn = match self.find("moe_intermediate_size")? {
+            Some(ffn) => ffn,
+            None => self.positive("intermediate_size")?,
+        };
+        let shared_ffn = match shared {
+            0 => 0,
+            n => count(self.file, "n_shared_experts", n.saturating_mul(u64::from(ffn)))?,
+        };
+        Ok(Some(Moe {
+            experts,
+            used: self.positive("num_experts_per_tok")?,
+            ffn,
+            shared_ffn,
+            scoring: self.scoring()?,
+            // Mixtral's configs do not say what all of its models do.
+            normalise: self.meta.find_bool("norm_topk_prob")?.unwrap_or(true),
+            scale: self.meta.find_f32("routed_scaling_factor")?.unwrap_or(1.0),
+            layers: self.expert_layers(layers)?,
+        }))
+    }
+
+    fn scoring(&self) -> Result<Scoring, ModelError> {
+        match self.meta.find_str("scoring_func")? {
+            None | Some("softmax") => Ok(Scoring::Softmax),
+            Some("sigmoid") => Ok(Scoring::Sigmoid),
+            Some(other) => self.fail("scoring_func", format!("`{other}` is not supported")),
+        }
+    }
+
+    /// Per layer, whether it has experts.
+    fn expert_layers(&self, layers: u32) -> Result<Vec<bool>, ModelError> {
+        let dense = self.meta.find_u32s("mlp_only_layers")?.unwrap_or_default();
+        let step = self.find("decoder_sparse_step")?.unwrap_or(1);
+        let from = self.meta.find_u64("first_k_dense_replace")?.unwrap_or(0);
+        let frequency = self.find("moe_layer_freq")?.unwrap_or(1);
+        let sparse = |l: u32| {
+            !dense.contains(&l)
+                && (l + 1).is_multiple_of(step)
+                && u64::from(l) >= from
+                && l.is_multiple_of(frequency)
+        };
+        Ok((0..layers).map(sparse).collect())
     }
 }

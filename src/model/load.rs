@@ -2,8 +2,9 @@
 //! cannot fit; then the [`Loader`] brings the weights.
 
 use super::loader::Loader;
-use super::{ModelError, Rope, Spec};
+use super::{ModelError, Moe, Rope, Spec};
 use crate::kernels::attn::{Heads, partial_values};
+use crate::kernels::experts::{Experts, Route};
 use crate::kernels::mul::Matrix;
 use crate::kernels::{layout, sample};
 use crate::record::{Binding, Device, Facts};
@@ -60,10 +61,25 @@ pub(super) struct Attention {
 }
 
 /// A gated feed-forward: `down(act(gate x) * (up x))`.
-pub(super) struct FeedForward {
+pub(super) struct Gated {
     pub gate: Linear,
     pub up: Linear,
     pub down: Linear,
+}
+
+/// A mixture of such, and one that every token uses, where there is one.
+pub(super) struct Mixture {
+    pub router: Matrix,
+    pub gate: Experts,
+    pub up: Experts,
+    pub down: Experts,
+    pub shared: Option<Gated>,
+}
+
+/// What follows attention.
+pub(super) enum FeedForward {
+    Dense(Gated),
+    Mixture(Mixture),
 }
 
 /// The weights of one layer.
@@ -78,9 +94,21 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    pub fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let (a, f) = (&self.attention, &self.ffn);
-        [&a.q, &a.k, &a.v, &self.out, &f.gate, &f.up, &f.down].into_iter().map(|l| &l.w)
+    /// The matrices; of experts, the first.
+    pub fn matrices(&self) -> Vec<Matrix> {
+        let a = &self.attention;
+        let linears = [&a.q, &a.k, &a.v, &self.out];
+        let mut out: Vec<Matrix> = linears.into_iter().map(|l| l.w.clone()).collect();
+        let gated = |f: &Gated| [&f.gate, &f.up, &f.down].map(|l| l.w.clone());
+        match &self.ffn {
+            FeedForward::Dense(f) => out.extend(gated(f)),
+            FeedForward::Mixture(m) => {
+                out.push(m.router.clone());
+                out.extend([&m.gate, &m.up, &m.down].into_iter().filter_map(Experts::first));
+                out.extend(m.shared.iter().flat_map(gated));
+            }
+        }
+        out
     }
 }
 
@@ -108,6 +136,9 @@ pub(super) struct Scratch {
     pub attention: Binding,
     pub gate: Binding,
     pub up: Binding,
+    pub router: Binding,
+    pub routing: Binding,
+    pub expert_out: Binding,
     pub last: Binding,
     pub logits: Binding,
     pub weights: Binding,
@@ -242,7 +273,7 @@ fn meta_words(options: &Options) -> u64 {
 }
 
 /// Name and bytes of every scratch buffer, in the order of [`Scratch`].
-fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> [(&'static str, u64); 16] {
+fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static str, u64)> {
     let tokens = u64::from(options.step_tokens_max);
     let samples = u64::from(options.sequences_max.next_multiple_of(4));
     let logit_rows = u64::from(Model::logit_rows(spec, options, facts));
@@ -251,15 +282,26 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> [(&'static st
     let logits = logit_rows * row(spec.vocab);
     let edits = samples * u64::from(edits_per_row(spec, options) * sample::EDIT_WORDS) * 4;
     let edits = edits.min(facts.binding_bytes_max / 256 * 256);
-    [
+    let (route, pairs) = match &spec.moe {
+        Some(Moe { experts, used, .. }) => {
+            let tokens = options.step_tokens_max;
+            let route = Route { tokens, experts: *experts, used: *used };
+            (route, u64::from(*used))
+        }
+        None => (Route { tokens: 0, experts: 0, used: 0 }, 0),
+    };
+    vec![
         ("x", tokens * row(spec.hidden)),
         ("h", tokens * row(spec.hidden)),
         ("q", tokens * row(spec.q_dim())),
         ("k", tokens * row(spec.kv_dim())),
         ("v", tokens * row(spec.kv_dim())),
         ("attention", tokens * row(spec.q_dim())),
-        ("gate", tokens * row(spec.ffn)),
-        ("up", tokens * row(spec.ffn)),
+        ("gate", tokens * row(spec.widest_ffn())),
+        ("up", tokens * row(spec.widest_ffn())),
+        ("router logits", tokens * row(route.experts)),
+        ("routing", route.words() * 4),
+        ("expert outputs", tokens * pairs * row(spec.hidden)),
         ("last rows", logit_rows * row(spec.hidden)),
         ("logits", logits),
         ("sampling weights", logits),
@@ -311,6 +353,9 @@ fn scratch(
         attention: next()?,
         gate: next()?,
         up: next()?,
+        router: next()?,
+        routing: next()?,
+        expert_out: next()?,
         last: next()?,
         logits: next()?,
         weights: next()?,

@@ -4,10 +4,11 @@
 //! was not checked.
 
 use super::family::{Bias, Norms, QkNorm};
-use super::load::{Attention, FeedForward, Layer, Linear, Progress, Weighed};
-use super::names::Part;
+use super::load::{Attention, FeedForward, Gated, Layer, Linear, Mixture, Progress, Weighed};
+use super::names::{Dialect, Part};
 use super::spec::Pairs;
-use super::{ModelError, Spec};
+use super::{ModelError, Moe, Spec};
+use crate::kernels::experts::{ExpertPart, Experts};
 use crate::kernels::layout;
 use crate::kernels::mul::{Matrix, MatrixPart};
 use crate::record::{Binding, BufferId, Device, DeviceError};
@@ -141,12 +142,142 @@ impl<'a> Loader<'a> {
     }
 
     fn feed_forward(&mut self, l: u32) -> Result<FeedForward, ModelError> {
-        let (hidden, ffn, bias) = (self.spec.hidden, self.spec.ffn, self.spec.mlp_bias);
-        Ok(FeedForward {
-            gate: self.linear(Part::Gate, l, [ffn, hidden], bias)?,
-            up: self.linear(Part::Up, l, [ffn, hidden], bias)?,
-            down: self.linear(Part::Down, l, [hidden, ffn], bias)?,
+        let spec = self.spec;
+        let Some(moe) = spec.moe_of(l) else {
+            let parts = [Part::Gate, Part::Up, Part::Down];
+            return Ok(FeedForward::Dense(self.gated(parts, l, spec.ffn, spec.mlp_bias)?));
+        };
+        let (hidden, ffn) = (spec.hidden, moe.ffn);
+        let shared = match moe.shared_ffn {
+            0 => None,
+            ffn => {
+                let parts = [Part::SharedGate, Part::SharedUp, Part::SharedDown];
+                Some(self.gated(parts, l, ffn, false)?)
+            }
+        };
+        Ok(FeedForward::Mixture(Mixture {
+            router: self.matrix(Part::Router, l, moe.experts, hidden)?,
+            gate: self.experts(Part::ExpertGate, l, moe, [ffn, hidden])?,
+            up: self.experts(Part::ExpertUp, l, moe, [ffn, hidden])?,
+            down: self.experts(Part::ExpertDown, l, moe, [hidden, ffn])?,
+            shared,
+        }))
+    }
+
+    fn gated(
+        &mut self,
+        [gate, up, down]: [Part; 3],
+        l: u32,
+        ffn: u32,
+        bias: bool,
+    ) -> Result<Gated, ModelError> {
+        let hidden = self.spec.hidden;
+        Ok(Gated {
+            gate: self.linear(gate, l, [ffn, hidden], bias)?,
+            up: self.linear(up, l, [ffn, hidden], bias)?,
+            down: self.linear(down, l, [hidden, ffn], bias)?,
         })
+    }
+
+    /// The matrices of all experts: one tensor in GGUF files, one each in the others.
+    fn experts(
+        &mut self,
+        part: fn(u32) -> Part,
+        l: u32,
+        moe: &Moe,
+        [rows, cols]: [u32; 2],
+    ) -> Result<Experts, ModelError> {
+        let (weights, spec) = (self.weights, self.spec);
+        let stacked = spec.dialect == Dialect::Gguf;
+        let mut tensors = Vec::new();
+        for e in 0..if stacked { 1 } else { moe.experts } {
+            let name = spec.dialect.stem(spec.family, part(e), l) + ".weight";
+            let shape = [moe.experts, rows, cols].map(u64::from);
+            let shape = if stacked { &shape[..] } else { &shape[1..] };
+            tensors.push(weights.expect(&name, shape)?);
+            self.used.insert(name);
+        }
+        let format = tensors[0].format;
+        if let Some(other) = tensors.iter().find(|t| t.format != format) {
+            return Err(ModelError::Config {
+                file: weights.name().into(),
+                key: other.name.clone(),
+                problem: format!("is {}, but the first expert is {format}", other.format),
+            });
+        }
+        let at_once = self.experts_at_once(tensors[0], moe.experts, [rows, cols])?;
+        let mut parts = Vec::new();
+        for first in (0..moe.experts).step_by(at_once as usize).filter(|_| self.upload) {
+            let count = at_once.min(moe.experts - first);
+            let mut raw = Vec::new();
+            for e in first..first + count {
+                raw.push(match stacked {
+                    true => self.rows(tensors[0], e, 1, None)?,
+                    false => self.rows(tensors[e as usize], 0, rows, None)?,
+                });
+            }
+            parts.push(self.expert_part(
+                tensors[first as usize % tensors.len()],
+                first,
+                [rows, cols],
+                &raw,
+            )?);
+        }
+        Ok(Experts { format, rows, cols, parts })
+    }
+
+    /// Experts whose streams fit one binding.
+    fn experts_at_once(
+        &self,
+        tensor: &Tensor,
+        experts: u32,
+        [rows, cols]: [u32; 2],
+    ) -> Result<u32, ModelError> {
+        let limit = self.part_limit();
+        let one = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
+        let bytes = one.map_or(u64::MAX, |one| one.total.next_multiple_of(layout::BINDING_ALIGN));
+        // Kernels count the words of a part in 32 bits.
+        match (limit.min(1 << 33) / bytes).min(u64::from(experts)) {
+            0 => Err(DeviceError::TooLarge { label: tensor.name.clone(), bytes, limit }.into()),
+            fit => Ok(fit as u32),
+        }
+    }
+
+    /// Streams of several experts: all quants, then all scales.
+    fn expert_part(
+        &mut self,
+        tensor: &Tensor,
+        first: u32,
+        [rows, cols]: [u32; 2],
+        raw: &[Vec<u8>],
+    ) -> Result<ExpertPart, ModelError> {
+        let one = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
+        let one = one.expect("experts_at_once computed the same");
+        let experts = raw.len() as u64;
+        let scales_at = (one.quants * experts).next_multiple_of(layout::BINDING_ALIGN);
+        let scale_words = (one.scales * experts / 4) as usize;
+        let mut quants: Vec<u32> = Vec::with_capacity(scales_at as usize / 4 + scale_words);
+        let mut scales: Vec<u32> = Vec::with_capacity(scale_words);
+        for raw in raw {
+            let words = layout::repack(tensor.format, rows as usize, cols as usize, raw);
+            quants.extend(&words[..one.quants as usize / 4]);
+            scales.extend(&words[one.scales_at as usize / 4..][..one.scales as usize / 4]);
+        }
+        quants.resize(scales_at as usize / 4, 0);
+        quants.extend(&scales);
+        let all = self.buffer(&tensor.name, bytemuck::cast_slice(&quants))?;
+        let scales = match scales.len() {
+            0 => Binding { bytes: 16, ..all },
+            words => Binding { offset: scales_at, bytes: words as u64 * 4, ..all },
+        };
+        let quants = Binding { bytes: one.quants * experts, ..all };
+        Ok(ExpertPart { first, experts: experts as u32, quants, scales })
+    }
+
+    /// Bytes of one weight buffer.
+    fn part_limit(&self) -> u64 {
+        let facts = self.device.facts();
+        facts.binding_bytes_max.min(facts.buffer_bytes_max).min(PART_BYTES_MAX)
     }
 
     fn linear(
@@ -170,8 +301,7 @@ impl<'a> Loader<'a> {
         let name = stored.stem + ".weight";
         let weights = self.weights;
         let tensor = weights.expect(&name, &[u64::from(stored.of), u64::from(cols)])?;
-        let facts = self.device.facts();
-        let limit = facts.binding_bytes_max.min(facts.buffer_bytes_max).min(PART_BYTES_MAX);
+        let limit = self.part_limit();
         let fit = layout::rows_within(tensor.format, u64::from(cols), limit);
         if fit == 0 {
             let bytes = tensor.bytes / u64::from(stored.of);

@@ -20,4 +20,4 @@ pub use family::{FAMILIES, Family};
 pub use load::{Budget, Model, Options, Progress};
 pub use rope::Scaling;
 pub use self_check::self_check;
-pub use spec::{Rope, Rotation, Spec};
+pub use spec::{Moe, Rope, Rotation, Spec};

@@ -1,7 +1,7 @@
 //! How the two kinds of file call the same tensors.
 
 use super::Family;
-use super::family::Norms;
+use super::family::{EXPERTS, Norms};
 
 /// A tensor's place in a decoder; those of a layer come with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,16 @@ pub enum Part {
     Up,
     Down,
     FfnPostNorm,
+    /// Logits of the experts.
+    Router,
+    /// Of one expert; all of a layer are one tensor in GGUF files.
+    ExpertGate(u32),
+    ExpertUp(u32),
+    ExpertDown(u32),
+    /// Of the experts that every token uses, as one.
+    SharedGate,
+    SharedUp,
+    SharedDown,
 }
 
 /// The naming of a file.
@@ -72,12 +82,31 @@ fn gguf(family: &Family, part: Part, layer: u32) -> String {
         Part::Up => "ffn_up",
         Part::Down => "ffn_down",
         Part::FfnPostNorm => "post_ffw_norm",
+        Part::Router => "ffn_gate_inp",
+        Part::ExpertGate(_) => "ffn_gate_exps",
+        Part::ExpertUp(_) => "ffn_up_exps",
+        Part::ExpertDown(_) => "ffn_down_exps",
+        Part::SharedGate => "ffn_gate_shexp",
+        Part::SharedUp => "ffn_up_shexp",
+        Part::SharedDown => "ffn_down_shexp",
     };
     format!("blk.{layer}.{tail}")
 }
 
 fn hf(family: &Family, part: Part, layer: u32, prefix: &str) -> String {
+    let names = family.experts.unwrap_or(EXPERTS);
+    let expert = |e: u32, name: &str| {
+        let block = names.block;
+        format!("{prefix}layers.{layer}.{block}.experts.{e}.{name}")
+    };
     let tail = match part {
+        Part::Router => return format!("{prefix}layers.{layer}.{}.gate", names.block),
+        Part::ExpertGate(e) => return expert(e, names.gate),
+        Part::ExpertUp(e) => return expert(e, names.up),
+        Part::ExpertDown(e) => return expert(e, names.down),
+        Part::SharedGate => "mlp.shared_experts.gate_proj",
+        Part::SharedUp => "mlp.shared_experts.up_proj",
+        Part::SharedDown => "mlp.shared_experts.down_proj",
         Part::Embedding => return format!("{prefix}embed_tokens"),
         Part::FinalNorm => return format!("{prefix}norm"),
         Part::Head => return "lm_head".into(),

@@ -12,9 +12,9 @@ const ROWS: [u32; 4] = [2, 7, 8, 33];
 pub fn self_check(model: &Model, device: &mut dyn Device) -> Result<(), ModelError> {
     let mut seen = BTreeSet::new();
     let layers = model.layers.iter().flat_map(|layer| layer.matrices());
-    for matrix in layers.chain([&model.head]) {
-        if seen.insert((matrix.format, segments(matrix, &model.facts))) {
-            check(model, matrix, device)?;
+    for matrix in layers.chain([model.head.clone()]) {
+        if seen.insert((matrix.format, segments(&matrix, &model.facts))) {
+            check(model, &matrix, device)?;
         }
     }
     Ok(())

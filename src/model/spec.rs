@@ -6,6 +6,7 @@ use super::names::{Dialect, Part};
 use super::rope::Scaling;
 use super::{ModelError, gguf, hf};
 use crate::kernels::attn::HEAD_DIMS;
+use crate::kernels::experts::{EXPERTS_MAX, Scoring, USED_MAX};
 use crate::weights::{Meta, Weights};
 
 /// Rotary position embedding.
@@ -26,6 +27,23 @@ pub enum Rotation {
     Global,
     /// By [`Spec::local_rope`].
     Local,
+}
+
+/// Mixture of experts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Moe {
+    pub experts: u32,
+    /// Experts of a token.
+    pub used: u32,
+    /// Rows of an expert's gate, and of that of the experts all tokens use (0: there are none).
+    pub ffn: u32,
+    pub shared_ffn: u32,
+    pub scoring: Scoring,
+    /// The weights of a token's experts add up to `scale`.
+    pub normalise: bool,
+    pub scale: f32,
+    /// Per layer, whether it has experts in place of a dense feed-forward.
+    pub layers: Vec<bool>,
 }
 
 /// Rows of a stored tensor.
@@ -80,6 +98,7 @@ pub struct Spec {
     pub embedding_scale: f32,
     pub residual_scale: f32,
     pub logit_scale: f32,
+    pub moe: Option<Moe>,
     /// The head is the embedding.
     pub tied_head: bool,
     /// q and k rows are stored with adjacent rotary pairs (GGUF of the llama kind).
@@ -95,7 +114,8 @@ impl Spec {
         let (architecture, family) = match weights.meta() {
             Meta::Gguf(meta) => {
                 let found = meta.architecture()?;
-                (found, Family::of_gguf(found))
+                let experts = meta.find_u64(&format!("{found}.expert_count"))?;
+                (found, Family::of_gguf(found, experts.is_some_and(|n| n > 0)))
             }
             Meta::Hf(meta) => {
                 let found = meta.architecture()?;
@@ -137,9 +157,23 @@ impl Spec {
         self.kv_heads * self.head_dim
     }
 
-    /// Values of the longest row of a step's scratch.
+    /// Values of a token in the widest buffer of a step's scratch.
     pub fn widest_row(&self) -> u32 {
-        self.ffn.max(self.hidden).max(self.q_dim())
+        let dense = self.widest_ffn().max(self.hidden).max(self.q_dim());
+        let pairs = |moe: &Moe| moe.used.saturating_mul(self.hidden.next_multiple_of(32));
+        dense.max(self.moe.as_ref().map_or(0, pairs))
+    }
+
+    /// Values of a token's gates, those of all its experts side by side.
+    pub(super) fn widest_ffn(&self) -> u32 {
+        let of =
+            |moe: &Moe| moe.used.saturating_mul(moe.ffn.next_multiple_of(32)).max(moe.shared_ffn);
+        self.ffn.max(self.moe.as_ref().map_or(0, of))
+    }
+
+    /// The experts of layer `l`, if it has any.
+    pub(super) fn moe_of(&self, l: u32) -> Option<&Moe> {
+        self.moe.as_ref().filter(|moe| moe.layers[l as usize])
     }
 
     /// Bytes of K and V of one token in all layers, at four bytes a value.
@@ -210,6 +244,14 @@ impl Spec {
         if self.heads >= 1 << 20 || self.ffn >= 1 << 29 {
             let (heads, ffn) = (self.heads, self.ffn);
             return fail("heads and ffn", format!("{heads} and {ffn} are too many"));
+        }
+        if let Some(Moe { experts, used, .. }) = self.moe
+            && (experts > EXPERTS_MAX || used > USED_MAX || used > experts)
+        {
+            let problem = format!(
+                "{used} of {experts} experts; at most {USED_MAX} of {EXPERTS_MAX} are supported"
+            );
+            return fail("experts", problem);
         }
         if !self.hidden.is_multiple_of(4) {
             return fail("hidden_size", format!("{} is no multiple of 4", self.hidden));
