@@ -18,7 +18,7 @@ const LOGITS_TOLERANCE: f32 = 1e-3;
 const FIXTURE_MARGIN: f64 = 0.01;
 const REAL_MARGIN: f64 = 0.02;
 
-const FAMILIES: [&str; 11] = [
+const FAMILIES: [&str; 14] = [
     "llama",
     "llama-mqa-bias",
     "llama3-rope",
@@ -30,6 +30,9 @@ const FAMILIES: [&str; 11] = [
     "olmo2",
     "granite",
     "mistral-window",
+    "gemma3",
+    "mixtral",
+    "qwen3-moe",
 ];
 /// Stems of the quantised fixtures.
 pub const FORMATS: [&str; 14] = [

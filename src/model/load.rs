@@ -70,6 +70,8 @@ pub(super) struct Gated {
 /// A mixture of such, and one that every token uses, where there is one.
 pub(super) struct Mixture {
     pub router: Matrix,
+    /// Added to the scores for the choice alone.
+    pub router_bias: Option<Binding>,
     pub gate: Experts,
     pub up: Experts,
     pub down: Experts,

@@ -155,8 +155,14 @@ impl<'a> Loader<'a> {
                 Some(self.gated(parts, l, ffn, false)?)
             }
         };
+        let bias = spec.dialect.stem(spec.family, Part::RouterBias, l);
+        let router_bias = match self.weights.tensor(&bias) {
+            Some(_) => Some(self.vector(Part::RouterBias, l, "", moe.experts)?),
+            None => None,
+        };
         Ok(FeedForward::Mixture(Mixture {
             router: self.matrix(Part::Router, l, moe.experts, hidden)?,
+            router_bias,
             gate: self.experts(Part::ExpertGate, l, moe, [ffn, hidden])?,
             up: self.experts(Part::ExpertUp, l, moe, [ffn, hidden])?,
             down: self.experts(Part::ExpertDown, l, moe, [hidden, ffn])?,
@@ -207,7 +213,10 @@ impl<'a> Loader<'a> {
         }
         let at_once = self.experts_at_once(tensors[0], moe.experts, [rows, cols])?;
         let mut parts = Vec::new();
-        for first in (0..moe.experts).step_by(at_once as usize).filter(|_| self.upload) {
+        for first in (0..moe.experts).step_by(at_once as usize) {
+            if !self.upload {
+                break;
+            }
             let count = at_once.min(moe.experts - first);
             let mut raw = Vec::new();
             for e in first..first + count {

@@ -7,6 +7,7 @@ mod family;
 mod forward;
 mod gguf;
 mod hf;
+mod layer;
 mod load;
 mod loader;
 mod names;

@@ -24,6 +24,8 @@ pub enum Part {
     FfnPostNorm,
     /// Logits of the experts.
     Router,
+    /// Added to the experts' scores for the choice alone; a whole name.
+    RouterBias,
     /// Of one expert; all of a layer are one tensor in GGUF files.
     ExpertGate(u32),
     ExpertUp(u32),
@@ -83,6 +85,7 @@ fn gguf(family: &Family, part: Part, layer: u32) -> String {
         Part::Down => "ffn_down",
         Part::FfnPostNorm => "post_ffw_norm",
         Part::Router => "ffn_gate_inp",
+        Part::RouterBias => "exp_probs_b.bias",
         Part::ExpertGate(_) => "ffn_gate_exps",
         Part::ExpertUp(_) => "ffn_up_exps",
         Part::ExpertDown(_) => "ffn_down_exps",
@@ -101,6 +104,7 @@ fn hf(family: &Family, part: Part, layer: u32, prefix: &str) -> String {
     };
     let tail = match part {
         Part::Router => return format!("{prefix}layers.{layer}.{}.gate", names.block),
+        Part::RouterBias => "mlp.gate.e_score_correction_bias",
         Part::ExpertGate(e) => return expert(e, names.gate),
         Part::ExpertUp(e) => return expert(e, names.up),
         Part::ExpertDown(e) => return expert(e, names.down),

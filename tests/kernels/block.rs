@@ -3,9 +3,7 @@
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
 use tilewright::kernels::attn::HEAD_DIMS;
-use tilewright::kernels::block::{
-    Gate, NormParams, NormQkParams, RopeKv, RopeKvParams, act_glu as record_glu,
-};
+use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams, RopeKv, RopeKvParams};
 use tilewright::kernels::variants;
 use tilewright::record::{Binding, Recording};
 
@@ -248,13 +246,28 @@ pub fn act_glu(on: On) {
         let (gate, up) = (lab.floats(&g), lab.floats(&up));
         let gate = Binding { bytes: (count as u64 + 9) * 4, ..gate };
         let mut recording = Recording::default();
-        record_glu(act, count as u32, gate, up, &lab.facts, &mut recording);
+        let (rows, dim) = (1, count as u32);
+        ActGlu { act, rows, dim, stride: dim, gate, up }.record(&lab.facts, &mut recording);
         let got = lab.run(recording, &[gate]).remove(0);
         let what = format!("{act:?} of {count} values, seed {SEED:#x}");
         compare(&got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
         let mut bad = got;
         bad[count] = 0.0;
         assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+    }
+    // What lies between rows becomes 0, also where it was no number.
+    let (rows, dim, stride) = (5usize, 33usize, 64usize);
+    let mut g = vec![f32::NAN; rows * stride];
+    g.chunks_mut(stride).for_each(|row| row[..dim].fill(1.5));
+    let [gate, up] = [&g, &vec![2.0; rows * stride]].map(|values| lab.floats(values));
+    let mut recording = Recording::default();
+    let act = Gate::Silu;
+    ActGlu { act, rows: rows as u32, dim: dim as u32, stride: stride as u32, gate, up }
+        .record(&lab.facts, &mut recording);
+    let got = lab.run(recording, &[gate]).remove(0);
+    for (i, v) in got.iter().enumerate() {
+        let there = i % stride < dim;
+        assert!(if there { (v - 2.452_723).abs() < 1e-4 } else { *v == 0.0 }, "{i}: {v}");
     }
 }
 

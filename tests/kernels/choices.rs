@@ -6,7 +6,10 @@ use tilewright::base::Format;
 use tilewright::cpu::CpuDevice;
 use tilewright::kernels::assemble::{Target, assemble};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
-use tilewright::kernels::block::{Gate, NormQk, NormRms, RopeKv, RopeKvParams, act_glu};
+use tilewright::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams};
+use tilewright::kernels::experts::{
+    ExpertPart, Experts, MoeCombine, MoeRoute, MulExpert, Route, Scoring,
+};
 use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul};
 use tilewright::kernels::sample::Sample;
 use tilewright::kernels::sources::SOURCES;
@@ -54,7 +57,7 @@ fn bindings<const N: usize>() -> [Binding; N] {
 /// What is wrong with launching `variant` on a device with `facts`.
 fn unfit(variant: &Variant, facts: &Facts) -> Option<String> {
     let width = match variant.shader.as_str() {
-        "mul_vec" => variant.constant("LANES") * variant.constant("SEGMENTS"),
+        "mul_vec" | "mul_expert_vec" => variant.constant("LANES") * variant.constant("SEGMENTS"),
         _ => variant.constant("WG"),
     };
     if width == 0 || width > facts.invocations_max {
@@ -189,7 +192,8 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
     for rows in [1, 33, 100_000] {
         norms(rows, facts, &mut recording);
         for act in [Gate::Silu, Gate::GeluTanh] {
-            act_glu(act, rows * 1024, a, b, facts, &mut recording);
+            ActGlu { act, rows, dim: 1000, stride: 1024, gate: a, up: b }
+                .record(facts, &mut recording);
         }
         Sample {
             row_base: 0,
@@ -208,11 +212,43 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
     check(&recording, facts, seen);
 }
 
+/// A mixture's launches, from one token to many.
+fn mixtures(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
+    let [logits, routing, x, y, quants, scales] = bindings();
+    for tokens in [1, 2, 9, 40, 512] {
+        let mut recording = Recording::default();
+        let route = Route { tokens, experts: 8, used: 2 };
+        MoeRoute {
+            route,
+            logits,
+            stride: 32,
+            scoring: Scoring::Softmax,
+            bias: None,
+            normalise: true,
+            scale: 1.0,
+            out: routing,
+        }
+        .record(facts, &mut recording);
+        for (rows, cols) in [(64, 64), (1024, 512), (1024, 1024), (768, 2048), (14336, 4096)] {
+            let parts = vec![ExpertPart { first: 0, experts: 8, quants, scales }];
+            let w = &Experts { format, rows, cols, parts };
+            let (x_stride, y_stride, x_div) = (cols, rows, 2);
+            MulExpert { w, route, routing, x, x_stride, x_div, y, y_stride }
+                .record(facts, &mut recording);
+        }
+        let (dim, stride, accumulate, scale) = (64, 64, true, 1.0);
+        MoeCombine { route, routing, x, y, dim, stride, accumulate, scale }
+            .record(facts, &mut recording);
+        check(&recording, facts, seen);
+    }
+}
+
 pub fn every_choice_has_a_variant() {
     let mut seen = BTreeSet::new();
     for facts in every_facts() {
         for format in Format::ALL {
             products(format, &facts, &mut seen);
+            mixtures(format, &facts, &mut seen);
         }
         others(&facts, &mut seen);
     }

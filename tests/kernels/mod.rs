@@ -7,6 +7,7 @@ mod attn;
 mod block;
 mod choices;
 mod embed;
+mod experts;
 mod mul;
 mod weight;
 
@@ -24,6 +25,8 @@ pub fn rows(rows: &mut Rows) {
         for format in Format::ALL {
             let row = format!("kernels::mul.{format}.{name}");
             rows.add_if(present.clone(), row, move |()| mul::check(on, format));
+            let row = format!("kernels::mul_expert.{format}.{name}");
+            rows.add_if(present.clone(), row, move |()| experts::products(on, format));
             let row = format!("kernels::embed.{format}.{name}");
             rows.add_if(present.clone(), row, move |()| embed::check(on, format));
         }
@@ -38,6 +41,8 @@ pub fn rows(rows: &mut Rows) {
             ("norm_qk", block::norm_qk),
             ("rope_kv", block::rope_kv),
             ("act_glu", block::act_glu),
+            ("moe_route", experts::routing),
+            ("moe_combine", experts::combining),
         ] {
             rows.add_if(present.clone(), format!("kernels::{kernel}.{name}"), move |()| body(on));
         }

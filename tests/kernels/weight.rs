@@ -37,6 +37,11 @@ impl Weight {
         wish.next_multiple_of(format.block_len())
     }
 
+    /// The blocks of all rows.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
     /// Rows `first..first + rows` on the device, bound as the loader binds them.
     pub fn part(&self, first: usize, rows: usize, lab: &mut Lab) -> MatrixPart {
         let row_bytes = self.raw.len() / self.rows;
