@@ -15,7 +15,7 @@ const WEIGHT_TOLERANCE: f64 = 1e-5;
 /// Allowed error of a sum of f32 products, as a part of the sum of their magnitudes.
 const SUM_TOLERANCE: f64 = 1e-6;
 
-const SEED: u64 = 0x6d6f_65;
+const SEED: u64 = 0x006d_6f65;
 const UNTOUCHED: f32 = 7.5;
 
 /// Experts of each token in rank order, with their weights.
