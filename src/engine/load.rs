@@ -267,6 +267,7 @@ fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
         pad: id("padding")?,
         add_bos: meta.find_bool("tokenizer.ggml.add_bos_token")?,
         add_eos: meta.find_bool("tokenizer.ggml.add_eos_token")?,
+        add_space_prefix: meta.find_bool("tokenizer.ggml.add_space_prefix")?,
     })
 }
 

@@ -10,7 +10,10 @@ pub enum TextError {
          Replace, ByteFallback, Fuse, Strip are"
     )]
     Decoder { kind: String },
-    #[error("tokenizer.ggml.model = `{found}` is not supported; `gpt2` (byte-level BPE) is")]
+    #[error(
+        "tokenizer.ggml.model = `{found}` is not supported; `gpt2` (byte-level BPE) and `llama` \
+         (SentencePiece) are"
+    )]
     Model { found: String },
     #[error(
         "tokenizer.ggml.pre is missing, so how to split text before BPE is unknown; set one of: \

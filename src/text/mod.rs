@@ -5,9 +5,12 @@
 
 mod added;
 mod choose;
+mod encoder;
 mod error;
 mod jinja;
+mod pre;
 mod pyjson;
+mod sentence;
 mod shield;
 mod stop;
 mod stream;

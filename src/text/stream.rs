@@ -32,6 +32,16 @@ pub(super) struct TextDecoding {
 }
 
 impl Decoding {
+    /// Of SentencePiece vocabularies: `mark` is a space; `strips` the one that encoding put first.
+    pub fn sentence_piece(mark: char, strips: bool) -> Self {
+        Self::Text(TextDecoding {
+            replace: vec![(mark.to_string(), " ".into())],
+            metaspace: None,
+            byte_fallback: true,
+            strip: strips.then_some((' ', 1)),
+        })
+    }
+
     /// Reads the `decoder` of a tokenizer.json.
     pub fn from_json(decoder: &Value) -> Result<Self, TextError> {
         let kind = |v: &Value| v["type"].as_str().unwrap_or("null").to_string();
@@ -164,7 +174,8 @@ impl Decoder {
     }
 }
 
-fn byte_piece(piece: &str) -> Option<u8> {
+/// The byte that a piece such as `<0x0A>` stands for.
+pub(super) fn byte_piece(piece: &str) -> Option<u8> {
     let hex = piece.strip_prefix("<0x")?.strip_suffix('>')?;
     (hex.len() == 2).then(|| u8::from_str_radix(hex, 16).ok())?
 }

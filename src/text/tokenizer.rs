@@ -1,19 +1,16 @@
 //! Text to ids: one type over both sources, with the rules for control markers and BOS.
 //!
-//! The pipeline of the `tokenizers` crate does normalising, splitting and BPE; the added tokens
-//! are matched here ([`Markers`]), so that each use decides which of them it trusts.
+//! The [`Encoder`] does normalising, splitting and BPE; the added tokens are matched here
+//! ([`Markers`]), so that each use decides which of them it trusts.
 
 use super::added::{Added, Match, Trust};
+use super::encoder::Encoder;
 use super::stream::{Decoder, Decoding};
 use super::{ChatTemplate, Markers, Rendered, TextError, TextStream, Vocab};
 use crate::base::TokenId;
 use serde_json::Value;
 use std::sync::Arc;
-use tokenizers::normalizer::Range;
-use tokenizers::{
-    AddedVocabulary, Model, NormalizedString, Normalizer, OffsetReferential, OffsetType,
-    PreTokenizedString, PreTokenizer, Token, Tokenizer as Pipeline,
-};
+use tokenizers::{AddedVocabulary, Tokenizer as Pipeline};
 
 const FILE: &str = "tokenizer.json";
 
@@ -87,7 +84,7 @@ pub fn token_ids(value: Option<&Value>) -> Vec<TokenId> {
 /// A vocabulary with its rules. Immutable; shared by `Arc`.
 #[derive(Debug)]
 pub struct Tokenizer {
-    pipeline: Pipeline,
+    encoder: Encoder,
     markers: Arc<Markers>,
     decoding: Decoding,
     /// Piece of every id, as the decoder takes it.
@@ -139,7 +136,8 @@ impl Tokenizer {
             set_piece(&mut pieces, id, piece)?;
         }
         pipeline.with_added_vocabulary(AddedVocabulary::new());
-        let parts = Parts { pipeline, added, decoding, pieces, bos, eos, prefix };
+        let encoder = Encoder::Pipeline(Box::new(pipeline));
+        let parts = Parts { encoder, added, decoding, pieces, bos, eos, prefix };
         parts.into_tokenizer(extra.logit_rows)
     }
 
@@ -152,9 +150,9 @@ impl Tokenizer {
         eos.extend(&vocab.eot);
         let pieces = vocab.tokens.into_iter().map(|t| Some(t.into_boxed_str())).collect();
         let parts = Parts {
-            pipeline: built.pipeline,
+            encoder: built.encoder,
             added: built.added,
-            decoding: Decoding::ByteLevel,
+            decoding: built.decoding,
             pieces,
             bos,
             eos,
@@ -197,36 +195,14 @@ impl Tokenizer {
         if text.is_empty() {
             return Vec::new();
         }
-        // `from_json` has shown on a probe that no part fails for want of an unknown token.
-        self.try_run(text, matches).unwrap_or_default()
-    }
-
-    fn try_run(&self, text: &str, matches: &[Match]) -> tokenizers::Result<Vec<TokenId>> {
-        let mut parts = self.split_parts(text, matches)?;
-        let model = self.pipeline.get_model();
-        parts.tokenize(|part| model.tokenize(part.get()))?;
-        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::None);
-        Ok(splits.iter().flat_map(|(_, _, tokens)| tokens.iter().flatten()).map(|t| t.id).collect())
-    }
-
-    fn split_parts(&self, text: &str, matches: &[Match]) -> tokenizers::Result<PreTokenizedString> {
-        let mut parts = PreTokenizedString::from(text);
-        parts.split(|_, whole| Ok(cut(&whole, matches)))?;
-        if let Some(normalizer) = self.pipeline.get_normalizer() {
-            parts.normalize(|part| normalizer.normalize(part))?;
-        }
-        if let Some(pre) = self.pipeline.get_pre_tokenizer() {
-            pre.pre_tokenize(&mut parts)?;
-        }
-        Ok(parts)
+        // `into_tokenizer` has shown on a probe that no part fails for want of an unknown token.
+        self.encoder.encode(text, matches).unwrap_or_default()
     }
 
     /// The pieces of plain text that BPE will work on, for inspection: where `pre` kinds differ.
     pub fn split(&self, text: &str) -> Vec<String> {
         let matches = self.markers.find(text, &[], Trust::Plain);
-        let Ok(parts) = self.split_parts(text, &matches) else { return Vec::new() };
-        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        splits.iter().filter_map(|(_, (from, to), _)| Some(text.get(*from..*to)?.into())).collect()
+        self.encoder.split(text, &matches).unwrap_or_default()
     }
 
     /// The text of `ids` without special tokens; equal to a [`TextStream`] over them.
@@ -282,7 +258,7 @@ impl Tokenizer {
 
     pub fn token_id(&self, token: &str) -> Option<TokenId> {
         let added = self.markers.at(token, 0).find(|(content, _)| *content == token);
-        added.map(|(_, a)| a.id).or_else(|| self.pipeline.token_to_id(token))
+        added.map(|(_, a)| a.id).or_else(|| self.encoder.token_id(token))
     }
 
     pub fn is_special(&self, id: TokenId) -> bool {
@@ -350,7 +326,7 @@ impl Tokenizer {
 
 /// What both sources give.
 struct Parts {
-    pipeline: Pipeline,
+    encoder: Encoder,
     added: Vec<(String, Added)>,
     decoding: Decoding,
     pieces: Vec<Option<Box<str>>>,
@@ -382,7 +358,7 @@ impl Parts {
             }
         }
         let tokenizer = Tokenizer {
-            pipeline: self.pipeline,
+            encoder: self.encoder,
             markers: Arc::new(Markers::new(self.added)),
             decoding: self.decoding,
             pieces: self.pieces,
@@ -394,7 +370,8 @@ impl Parts {
         };
         // Letters, digits, a character of four bytes: what a vocabulary may fail to spell.
         tokenizer
-            .try_run("a 1\n\u{1F600}\u{10FFFF}", &[])
+            .encoder
+            .encode("a 1\n\u{1F600}\u{10FFFF}", &[])
             .map_err(|e| TextError::File { file: FILE, reason: format!("cannot encode: {e}") })?;
         Ok(tokenizer)
     }
@@ -426,25 +403,4 @@ fn template_prefix(pipeline: &Pipeline) -> tokenizers::Result<Vec<TokenId>> {
     let (bare, full) = (bare.get_ids(), full.get_ids());
     let at = full.windows(bare.len().max(1)).position(|window| window == bare);
     Ok(full[..at.unwrap_or(0)].to_vec())
-}
-
-/// Cuts the text at the matches, which carry their ids from here on.
-fn cut(whole: &NormalizedString, matches: &[Match]) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
-    let mut out = Vec::with_capacity(2 * matches.len() + 1);
-    let mut done = 0;
-    let mut push = |from: usize, to: usize, id: Option<TokenId>| {
-        if from < to
-            && let Some(part) = whole.slice(Range::Normalized(from..to))
-        {
-            let tokens = id.map(|id| vec![Token::new(id, part.get().to_string(), (0, to - from))]);
-            out.push((part, tokens));
-        }
-    };
-    for found in matches {
-        push(done, found.range.start, None);
-        push(found.range.start, found.range.end, Some(found.id));
-        done = found.range.end;
-    }
-    push(done, whole.len(), None);
-    out
 }

@@ -1,10 +1,15 @@
-//! A tokenizer from GGUF metadata: byte-level BPE built from the same parts as a tokenizer.json.
+//! A tokenizer from GGUF metadata: byte-level BPE built from the same parts as a tokenizer.json,
+//! or SentencePiece.
 //!
-//! `tokenizer.ggml.pre` names how text is split before BPE. Each kind is one row of [`KINDS`]; a
-//! further `tokenizer.ggml.model` is one arm of [`Vocab::build`].
+//! `tokenizer.ggml.pre` names how text is split before byte-level BPE ([`super::pre`]); a further
+//! `tokenizer.ggml.model` is one arm of [`Vocab::build`].
 
 use super::TextError;
 use super::added::Added;
+use super::encoder::Encoder;
+use super::pre::{Kind, kind};
+use super::sentence::{SPACE_MARK, SentencePiece};
+use super::stream::{Decoding, byte_piece};
 use crate::base::TokenId;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::{BPE, Vocab as Ids};
@@ -33,109 +38,19 @@ pub struct Vocab {
     pub pad: Option<TokenId>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
+    pub add_space_prefix: Option<bool>,
 }
 
+const NORMAL: u32 = 1;
 const UNKNOWN: u32 = 2;
 const CONTROL: u32 = 3;
 const USER_DEFINED: u32 = 4;
-
-/// How a `pre` kind splits.
-struct Kind {
-    names: &'static [&'static str],
-    /// Every digit on its own first.
-    digits: bool,
-    /// Each cuts what the ones before left.
-    patterns: &'static [&'static str],
-    /// A piece that is a token as a whole is taken without merging (vocabularies from tiktoken).
-    whole_pieces: bool,
-    nfc: bool,
-    /// Whether BOS is wanted when the file does not say.
-    add_bos: bool,
-}
-
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-const LLAMA_BPE: &str = concat!(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
-    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
-const QWEN2: &str = concat!(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
-    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
-const GPT4O: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
-    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
-
-const KINDS: &[Kind] = &[
-    Kind {
-        names: &["gpt2", "gpt-2"],
-        digits: false,
-        patterns: &[GPT2],
-        whole_pieces: false,
-        nfc: false,
-        add_bos: false,
-    },
-    Kind {
-        names: &["smollm"],
-        digits: true,
-        patterns: &[GPT2],
-        whole_pieces: false,
-        nfc: false,
-        add_bos: false,
-    },
-    Kind {
-        names: &["llama-bpe", "llama3", "llama-v3"],
-        digits: false,
-        patterns: &[LLAMA_BPE],
-        whole_pieces: true,
-        nfc: false,
-        add_bos: true,
-    },
-    Kind {
-        names: &["qwen2", "deepseek-r1-qwen"],
-        digits: false,
-        patterns: &[QWEN2],
-        whole_pieces: false,
-        nfc: true,
-        add_bos: false,
-    },
-    Kind {
-        names: &["gpt-4o"],
-        digits: false,
-        patterns: &[GPT4O],
-        whole_pieces: true,
-        nfc: false,
-        add_bos: false,
-    },
-    Kind {
-        names: &["default"],
-        digits: false,
-        patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
-        whole_pieces: false,
-        nfc: false,
-        add_bos: false,
-    },
-];
-
-fn known_kinds() -> String {
-    KINDS.iter().map(|kind| kind.names[0]).collect::<Vec<_>>().join(", ")
-}
-
-fn kind(pre: Option<&str>) -> Result<&'static Kind, TextError> {
-    let found = pre.ok_or_else(|| TextError::PreMissing { known: known_kinds() })?;
-    KINDS
-        .iter()
-        .find(|kind| kind.names.contains(&found))
-        .ok_or_else(|| TextError::PreUnknown { found: found.to_string(), known: known_kinds() })
-}
+const BYTE: u32 = 6;
 
 /// The parts of a tokenizer that a GGUF file gives.
 pub(super) struct Built {
-    pub pipeline: Pipeline,
+    pub encoder: Encoder,
+    pub decoding: Decoding,
     pub added: Vec<(String, Added)>,
     pub add_bos: bool,
 }
@@ -144,6 +59,7 @@ impl Vocab {
     pub(super) fn build(&self) -> Result<Built, TextError> {
         match self.model.as_str() {
             "gpt2" => self.build_byte_level(),
+            "llama" => self.build_sentence_piece(),
             other => Err(TextError::Model { found: other.to_string() }),
         }
     }
@@ -161,7 +77,44 @@ impl Vocab {
         if kind.nfc {
             pipeline.with_normalizer(Some(NFC));
         }
-        Ok(Built { pipeline, added: self.added(), add_bos: self.add_bos.unwrap_or(kind.add_bos) })
+        Ok(Built {
+            encoder: Encoder::Pipeline(Box::new(pipeline)),
+            decoding: Decoding::ByteLevel,
+            added: self.added(),
+            add_bos: self.add_bos.unwrap_or(kind.add_bos),
+        })
+    }
+
+    fn build_sentence_piece(&self) -> Result<Built, TextError> {
+        let ids = self.ids()?;
+        if self.scores.len() != self.tokens.len() {
+            let reason = format!("{} scores for {} tokens", self.scores.len(), self.tokens.len());
+            return Err(TextError::Vocab { field: "scores", reason });
+        }
+        // What text may turn into: a control token is never spelled out, nor is a byte's.
+        let kind_of = |id: usize| match self.token_types.get(id) {
+            Some(kind) => *kind,
+            None if byte_piece(&self.tokens[id]).is_some() => BYTE,
+            None => NORMAL,
+        };
+        let spelled = self.tokens.iter().zip(0..).zip(&self.scores).enumerate();
+        let pieces = spelled
+            .filter(|(at, _)| matches!(kind_of(*at), NORMAL | USER_DEFINED))
+            .map(|(_, ((token, id), score))| (token.clone(), id, *score));
+        let byte = |byte: u8| ids.get(&format!("<0x{byte:02X}>")).copied();
+        let space_prefix = self.add_space_prefix.unwrap_or(true);
+        let model = SentencePiece::new(pieces, byte, self.unk, space_prefix)?;
+        let mut added = self.added();
+        // Markers are sought in the text as it comes.
+        for (content, _) in &mut added {
+            *content = content.replace(SPACE_MARK, " ");
+        }
+        Ok(Built {
+            encoder: Encoder::SentencePiece(model),
+            decoding: Decoding::sentence_piece(SPACE_MARK, space_prefix),
+            added,
+            add_bos: self.add_bos.unwrap_or(true),
+        })
     }
 
     fn ids(&self) -> Result<Ids, TextError> {
