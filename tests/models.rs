@@ -63,6 +63,20 @@ pub fn rows(rows: &mut Rows) {
             });
         }
         rows.add_if(present.clone(), format!("models::fable.{device}"), move |()| fable(on));
+        // Made by tests/make_fixtures.py.
+        for (row, model, golden) in [
+            (
+                "gguf_mixed_in_parts",
+                "gguf/tiny-mixed-00001-of-00003.gguf",
+                "gguf/tiny-mixed.golden.safetensors",
+            ),
+            ("fp8", "llama-fp8", "llama-fp8/golden.safetensors"),
+        ] {
+            rows.add_if(present.clone(), format!("models::{row}.{device}"), move |()| {
+                let data = root().join("tests/data");
+                check_logits(&data.join(model), &data.join(golden), on);
+            });
+        }
     }
 }
 

@@ -7,7 +7,9 @@ mod files;
 mod folder;
 mod gguf;
 mod keys;
+mod recode;
 mod safetensors;
+mod split;
 
 use crate::support::Rows;
 
@@ -18,5 +20,7 @@ pub fn rows(rows: &mut Rows) {
     folder::rows(rows);
     gguf::rows(rows);
     keys::rows(rows);
+    recode::rows(rows);
     safetensors::rows(rows);
+    split::rows(rows);
 }

@@ -245,7 +245,7 @@ fn short_name(path: &str) -> String {
 }
 
 /// The tokenizer as GGUF metadata holds it.
-fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
+pub fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
     let own = |list: Option<Vec<&str>>| -> Vec<String> {
         list.unwrap_or_default().into_iter().map(str::to_string).collect()
     };

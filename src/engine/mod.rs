@@ -23,7 +23,9 @@ pub use device_runner::DeviceRunner;
 pub use drive::{THREAD_NAME, spawn};
 pub use fable::fable;
 pub use handle::EngineHandle;
-pub use load::{LoadError, LoadOptions, Loaded, Sizes, load, read_card, template_source};
+pub use load::{
+    LoadError, LoadOptions, Loaded, Sizes, gguf_vocab, load, read_card, template_source,
+};
 pub use output::{
     Completion, CompletionToken, GenerateError, Generation, Output, SubmitError, Usage,
 };

@@ -2,13 +2,15 @@
 //! read by rows, straight from their source.
 //!
 //! Invariant: every [`Tensor`] of an opened [`Weights`] lies in its source, is as long as its shape
-//! and format need, and has rows of whole blocks.
+//! and format need, and has rows of whole blocks. Tensors that are read in another format than
+//! they are stored in ([`recode`]) are described as they are read.
 
 pub mod blocks;
 mod error;
 mod field;
 mod gguf;
 mod hf;
+mod recode;
 mod source;
 mod tensor;
 
@@ -18,7 +20,9 @@ pub use hf::HfMeta;
 pub use source::{BytesSource, FileSource, Source};
 pub use tensor::Tensor;
 
+use gguf::Gguf;
 use hf::{Folder, Opened};
+use recode::Stored;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,6 +40,7 @@ pub struct Weights {
     sources: Vec<Box<dyn Source>>,
     tensors: BTreeMap<String, Tensor>,
     others: BTreeMap<String, Other>,
+    recoded: BTreeMap<String, Stored>,
     meta: Meta,
     folder: Option<Folder>,
 }
@@ -57,7 +62,14 @@ impl Weights {
             return Err(WeightsError::header(&name, "file", problem));
         }
         if head.starts_with(b"GGUF") || extension == "gguf" {
-            return Self::from_gguf_source(Box::new(source));
+            let (meta, tensors) = gguf::read(&source, 0)?;
+            return match gguf::split::count(&meta)? {
+                1 => Ok(Self::from_gguf(
+                    name,
+                    Gguf { sources: vec![Box::new(source)], meta, tensors },
+                )),
+                _ => Ok(Self::from_gguf(name, gguf::split::open(path, &meta)?)),
+            };
         }
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else {
             return Err(WeightsError::header(&name, "path", "has no readable file name"));
@@ -80,17 +92,27 @@ impl Weights {
         Self::from_folder(name.to_string(), Folder::Bytes { name: name.to_string(), files })
     }
 
-    /// Opens a GGUF file behind any source.
+    /// Opens a whole GGUF file behind any source.
     pub fn from_gguf_source(source: Box<dyn Source>) -> Result<Self, WeightsError> {
-        let (meta, table) = gguf::read(source.as_ref())?;
-        Ok(Self {
-            name: source.name().to_string(),
-            sources: vec![source],
-            tensors: table.into_iter().map(|t| (t.name.clone(), t)).collect(),
+        let (meta, tensors) = gguf::read(source.as_ref(), 0)?;
+        let (name, parts) = (source.name().to_string(), gguf::split::count(&meta)?);
+        if parts > 1 {
+            let problem = format!("this is one of {parts} parts; open it by its path");
+            return Err(WeightsError::key(&name, "split.count", problem));
+        }
+        Ok(Self::from_gguf(name, Gguf { sources: vec![source], meta, tensors }))
+    }
+
+    fn from_gguf(name: String, gguf: Gguf) -> Self {
+        Self {
+            name,
+            sources: gguf.sources,
+            tensors: gguf.tensors.into_iter().map(|t| (t.name.clone(), t)).collect(),
             others: BTreeMap::new(),
-            meta: Meta::Gguf(meta),
+            recoded: BTreeMap::new(),
+            meta: Meta::Gguf(gguf.meta),
             folder: None,
-        })
+        }
     }
 
     fn from_folder(name: String, folder: Folder) -> Result<Self, WeightsError> {
@@ -100,11 +122,15 @@ impl Weights {
 
     fn from_opened(name: String, opened: Opened, folder: Folder) -> Result<Self, WeightsError> {
         let Opened { sources, found, meta } = opened;
+        let mut tensors = found.tensors.into_iter().map(|t| (t.name.clone(), t)).collect();
+        let mut others = found.others.into_iter().collect();
+        let recoded = recode::take_fp8(&name, &meta, &mut tensors, &mut others)?;
         Ok(Self {
             name,
             sources,
-            tensors: found.tensors.into_iter().map(|t| (t.name.clone(), t)).collect(),
-            others: found.others.into_iter().collect(),
+            tensors,
+            others,
+            recoded,
             meta: Meta::Hf(meta),
             folder: Some(folder),
         })
@@ -136,7 +162,11 @@ impl Weights {
                 Err(error("shape", format!("expected {shape:?}, found {:?}", tensor.shape)))
             }
             (None, Some(other)) => {
-                let problem = format!("{} is not supported; supported: F32 F16 BF16", other.dtype);
+                let problem = format!(
+                    "{} is not supported; supported: F32, F16, BF16, and F8_E4M3 with a tensor \
+                     `{name}_scale_inv` or `{name}_scale`",
+                    other.dtype
+                );
                 Err(error("dtype", problem))
             }
             (None, None) => {
@@ -149,6 +179,20 @@ impl Weights {
     /// The raw bytes of rows `first_row .. first_row + rows`, where a row is all axes but the
     /// outermost: one read of the source.
     pub fn read_rows(
+        &self,
+        tensor: &Tensor,
+        first_row: u64,
+        rows: u64,
+    ) -> Result<Vec<u8>, WeightsError> {
+        match self.recoded.get(&tensor.name) {
+            Some(stored) if tensor.range(first_row, rows).is_some() => {
+                self.recode(tensor, stored, first_row, rows)
+            }
+            _ => self.read_stored(tensor, first_row, rows),
+        }
+    }
+
+    fn read_stored(
         &self,
         tensor: &Tensor,
         first_row: u64,

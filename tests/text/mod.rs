@@ -2,7 +2,9 @@
 //! written by hand where the row says so.
 
 mod choose;
+mod gemma;
 mod marks;
+mod sentence;
 mod smollm;
 mod stops;
 mod stream;
@@ -20,6 +22,8 @@ pub fn rows(rows: &mut Rows) {
     template::rows(rows);
     marks::rows(rows);
     choose::rows(rows);
+    gemma::rows(rows);
+    sentence::rows(rows);
     smollm::rows(rows);
     rows.add("text::values_cross_threads", || {
         fn crosses<T: Send + Sync>() {}
@@ -84,6 +88,37 @@ fn chatml(more: &[(&str, u32)]) -> Arc<Tokenizer> {
     added.extend(more);
     let vocab = vocab("gpt2", &[], &added);
     built(Vocab { bos: Some(256), eos: Some(257), ..vocab })
+}
+
+/// Texts that tokenizers have got wrong: scripts, emoji, digits, code, runs, control characters.
+const HARD: &[&str] = &[
+    "",
+    " ",
+    "   ",
+    "\n\n7",
+    "  42",
+    " ²½Ⅷ",
+    "x 😀 y",
+    "👩‍👩‍👧‍👦🏳️‍🌈🇩🇪",
+    "don't I'll WE'RE l'été",
+    "naïve café e\u{301} \u{1F1E6}",
+    "Ελλάδα Україна עברית العربية हिन्दी ไทย 日本語テスト 中文 한국어",
+    "\u{FEFF}\u{200B}\u{200D}\u{2028}\u{A0}x\u{3000}y",
+    "\0\u{1}\u{7F}\u{85}\t\r\n\u{FFFD}",
+    "fn main() { let x: Vec<u8> = vec![0; 1_000]; } // 1234567890.25e-3",
+    "\tif a == b:\r\n\t\treturn {\"k\": [1, 2, 3]}\n",
+    "a  b and    c          d",
+    "▁▁ already ▁marked",
+    "<0x0A><0xFF> </s> <unk>",
+    "https://example.org/a%20b?c=d&e=f#g",
+    "\u{10FFFF}\u{E000}\u{1F9FF}\u{2603}\u{FE0F}",
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+];
+
+/// A million bytes that are hard for quadratic algorithms.
+fn long_texts() -> [String; 4] {
+    let repeat = |piece: &str| piece.repeat(1_000_000 / piece.len());
+    [repeat(" "), repeat("a"), repeat("ab \n"), repeat("😀 ")]
 }
 
 fn bytes(text: &str) -> Vec<u32> {

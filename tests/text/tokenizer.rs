@@ -81,6 +81,10 @@ const SPLITS: &[(&str, &str)] = &[
     ("llama-bpe", "I·'ll· PAY· · ·123·4· don·'T·\n\n· x·²·!?\r\n·AbCd·\u{301}日本"),
     ("qwen2", "I·'ll· PAY· · ·1·2·3·4· don·'T·\n\n· x·²·!?\r\n·AbCd·\u{301}日本"),
     ("gpt-4o", "I'll· PAY· · ·123·4· don'T·\n\n· x·²·!?\r\n·Ab·Cd\u{301}日本"),
+    ("tekken", "I·'ll· PAY· · ·1·2·3·4· don·'T·\n\n· x·²·!?\r\n·Ab·Cd\u{301}日本"),
+    ("deepseek-llm", "I·'·ll· PAY·  ·1234· don·'·T·\n·\n· x·²·!?·\r·\n·AbCd·\u{301}·日本"),
+    ("deepseek-coder", "I·'·ll· PAY·  ·1·2·3·4· don·'·T·\n·\n· x·²·!?·\r·\n·AbCd·\u{301}·日本"),
+    ("deepseek-v3", "I·'ll· PAY·  ·123·4· don·'T·\n\n· x·²·!?\r\n·AbCd\u{301}·日本"),
     ("default", "I·'·ll· PAY· · ·123·4· don·'·T·\n\n· x·²·!?·\r·\n·AbCd·\u{301}·日本"),
 ];
 const SPLIT_TEXT: &str = "I'll PAY  1234 don'T\n\n x²!?\r\nAbCd\u{301}日本";
@@ -92,7 +96,17 @@ fn pre_kinds_split() {
         assert_eq!(built(vocab(pre, &[], &[])).split(text), expected, "{pre}");
     }
     // The same kinds under the names that files use for them.
-    for (name, same_as) in [("gpt-2", "gpt2"), ("llama3", "llama-bpe"), ("llama-v3", "llama-bpe")] {
+    for (name, same_as) in [
+        ("gpt-2", "gpt2"),
+        ("olmo", "gpt2"),
+        ("refact", "smollm"),
+        ("starcoder", "smollm"),
+        ("llama3", "llama-bpe"),
+        ("llama-v3", "llama-bpe"),
+        ("dbrx", "llama-bpe"),
+        ("smaug-bpe", "llama-bpe"),
+        ("llama4", "gpt-4o"),
+    ] {
         let split = |pre| built(vocab(pre, &[], &[])).split(text);
         assert_eq!(split(name), split(same_as), "{name}");
     }
@@ -116,7 +130,7 @@ fn unknown_pre() {
 }
 
 fn unknown_model() {
-    for model in ["llama", "bert", ""] {
+    for model in ["t5", "bert", ""] {
         let found = error(Vocab { model: model.into(), ..vocab("gpt2", &[], &[]) });
         assert_eq!(found, TextError::Model { found: model.into() });
         assert!(found.to_string().contains(&format!("`{model}`")));

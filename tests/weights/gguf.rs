@@ -165,7 +165,7 @@ fn gguf_magic_version_kinds() {
     fails(Gguf::new().key("k", 9, &array(7, 2, &[0, 9])).open(), &["key `k`", "bool"]);
     fails(Gguf::new().key("k", 8, &[1, 0, 0, 0, 0, 0, 0, 0, 0xC0]).open(), &["`k`", "UTF-8"]);
     let parts = Gguf::new().key("split.count", 2, &3u16.to_le_bytes());
-    fails(parts.open(), &["split.count", "3 parts", "--merge"]);
+    fails(parts.open(), &["split.count", "3 parts", "by its path"]);
     opens(Gguf::new().key("split.count", 2, &1u16.to_le_bytes()).open());
 }
 

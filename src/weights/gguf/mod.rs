@@ -6,6 +6,7 @@
 
 mod cursor;
 mod meta;
+pub(super) mod split;
 mod types;
 mod value;
 
@@ -28,8 +29,18 @@ const KEY_BYTES_MIN: u64 = 8 + 1 + 4 + 1;
 /// Of a tensor: name length, one byte of name, axis count, type, offset.
 const TENSOR_BYTES_MIN: u64 = 8 + 1 + 4 + 4 + 8;
 
-/// Reads everything but the tensors' data.
-pub(super) fn read(source: &dyn Source) -> Result<(GgufMeta, Vec<Tensor>), WeightsError> {
+/// An opened model, from one file or several.
+pub(super) struct Gguf {
+    pub sources: Vec<Box<dyn Source>>,
+    pub meta: GgufMeta,
+    pub tensors: Vec<Tensor>,
+}
+
+/// Reads everything but the tensors' data; they get the source number `number`.
+pub(super) fn read(
+    source: &dyn Source,
+    number: usize,
+) -> Result<(GgufMeta, Vec<Tensor>), WeightsError> {
     let mut cursor = Cursor::new(source);
     read_magic(&mut cursor)?;
     let tensors = cursor.u64("tensor count")?;
@@ -42,7 +53,7 @@ pub(super) fn read(source: &dyn Source) -> Result<(GgufMeta, Vec<Tensor>), Weigh
     let mut table = Vec::with_capacity(count);
     let mut names = BTreeSet::new();
     for n in 0..tensors {
-        let tensor = read_tensor(&mut cursor, n)?;
+        let tensor = Tensor { source: number, ..read_tensor(&mut cursor, n)? };
         if !names.insert(tensor.name.clone()) {
             return Err(cursor.error("name", "is given to two tensors"));
         }
@@ -92,12 +103,6 @@ fn read_keys(
         if values.insert(key, value).is_some() {
             return Err(cursor.error("name", "is given twice"));
         }
-    }
-    if let Some(GgufValue::Unsigned(parts @ 2..)) = values.get("split.count") {
-        cursor.place = Place::Key("split.count".to_string());
-        let problem =
-            format!("this is one of {parts} parts; join them with `llama-gguf-split --merge`");
-        return Err(cursor.error("value", problem));
     }
     Ok((values, alignment))
 }
