@@ -84,6 +84,10 @@ pub struct ModelArgs {
     /// File with a chat template (Jinja) in place of the model's [default: the model's own].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_CHAT_TEMPLATE", help_heading = "Model")]
     pub chat_template: Option<PathBuf>,
+    /// Quantise float weights to this format while loading [default: as stored].
+    #[arg(long, alias = "quantise", value_name = "FORMAT", value_parser = ["q8_0", "q4_0"])]
+    #[arg(env = "TILEWRIGHT_QUANTIZE", help_heading = "Model")]
+    pub quantize: Option<String>,
     /// Positions per sequence, prompt and output [default: the model's].
     #[arg(short, long, alias = "max-model-len", value_name = "TOKENS", value_parser = count)]
     #[arg(env = "TILEWRIGHT_CTX_SIZE", help_heading = "Scheduling")]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
-use tilewright::base::MonotonicClock;
+use tilewright::base::{Format, MonotonicClock};
 use tilewright::engine::{LoadOptions, Loaded, Sizes, fable, load};
 use tilewright::record::Device;
 use tilewright::weights::Weights;
@@ -24,6 +24,16 @@ pub fn weights(model: &str) -> Result<Weights> {
         );
     }
     Ok(Weights::open(path)?)
+}
+
+/// Opens the weights, to be quantised as they are read if `quantize` says so.
+pub fn quantised(model: &str, quantize: Option<&str>) -> Result<Weights> {
+    let mut weights = weights(model)?;
+    let format = Format::ALL.into_iter().find(|f| Some(f.name()) == quantize);
+    if let Some(format) = format {
+        weights.quantise(format);
+    }
+    Ok(weights)
 }
 
 pub fn options(args: &ModelArgs) -> Result<LoadOptions> {
@@ -90,7 +100,7 @@ fn bar() -> ProgressBar {
 /// Device, weights, sizes, upload: everything up to a model that is ready.
 pub fn ready(args: &ModelArgs) -> Result<Loaded> {
     let mut options = options(args)?;
-    let weights = weights(&args.model)?;
+    let weights = quantised(&args.model, args.quantize.as_deref())?;
     let device = device::open(&args.device)?;
     let sizes = sizes(&weights, device.as_ref(), &mut options)?;
     let bar = bar();
