@@ -76,8 +76,7 @@ impl SentencePiece {
         let all: Option<Vec<TokenId>> = (0..=u8::MAX).map(byte).collect();
         let bytes = all.and_then(|all| all.into_boxed_slice().try_into().ok());
         if bytes.is_none() && unknown.is_none() {
-            let reason = "there are neither byte tokens `<0x00>` to `<0xFF>` nor an unknown token, so \
-                          some texts have no ids";
+            let reason = "there are neither byte tokens `<0x00>` to `<0xFF>` nor an unknown token";
             return Err(TextError::Vocab { field: "tokens", reason: reason.into() });
         }
         let longest = pieces.keys().map(|piece| piece.len()).max().unwrap_or(0);

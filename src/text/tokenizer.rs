@@ -33,8 +33,10 @@ const END_MARKERS: &[&str] = &[
 ];
 
 /// Markers of turns that some files fail to flag as control tokens.
-const TURN_MARKERS: &[&str] =
-    &["<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<s>", "</s>"];
+const TURN_MARKERS: &[&str] = &["<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>"];
+
+/// The same, but where a file names other tokens as BOS and EOS these are tags of HTML (Gemma).
+const OLD_TURN_MARKERS: &[&str] = &["<s>", "</s>"];
 
 /// What files beside tokenizer.json say.
 #[derive(Clone, Debug, Default)]
@@ -346,9 +348,11 @@ impl Parts {
             }
         }
         let mut special = vec![false; self.pieces.len()];
+        let named_both = self.bos.is_some() && !self.eos.is_empty();
         for (content, added) in &mut self.added {
             added.hard |= (content.starts_with("<|") && content.ends_with("|>"))
                 || TURN_MARKERS.contains(&content.as_str())
+                || (!named_both && OLD_TURN_MARKERS.contains(&content.as_str()))
                 || self.bos == Some(added.id)
                 || self.eos.contains(&added.id);
             // End markers that a file leaves unflagged still have no place in an answer.

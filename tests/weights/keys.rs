@@ -159,6 +159,6 @@ fn expected_tensors() {
     fails(weights.expect("t", &[4, 3]), &["`t`", "shape", "expected [4, 3], found [3, 4]"]);
     let header = r#"{"w":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}}"#;
     let eights = opens(open_safetensors(safetensors(header, 8)));
-    fails(eights.expect("w", &[8]), &["`w`", "F8_E4M3", "supported: F32 F16 BF16"]);
+    fails(eights.expect("w", &[8]), &["`w`", "F8_E4M3", "supported: F32, F16, BF16"]);
     assert!(eights.tensor("w").is_none());
 }
