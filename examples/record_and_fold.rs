@@ -14,7 +14,7 @@ use tilewright::engine::{
     Engine, EngineConfig, GenerateRequest, LoadOptions, Sizes, Stepped, fable, load,
 };
 use tilewright::record::Device;
-use tilewright::trace::{Event, FileSink, Picture, Reader, fold};
+use tilewright::trace::{Event, FileSink, Header, Picture, Reader, fold};
 
 /// Events that may wait for the disk.
 const BUFFER: usize = 1 << 16;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let loaded = load(&weights, device, &sizes, &options, clock.as_ref(), &mut |_, _| {})?;
     let prompt = loaded.card.tokenizer.encode_prompt("Once upon a time");
     let mut config = EngineConfig::new(loaded.limits, clock);
-    config.sinks.push(Box::new(FileSink::create(&path, BUFFER)?));
+    config.sinks.push(Box::new(FileSink::create(&path, BUFFER, &Header::default())?));
     let mut engine = Engine::new(loaded.runner, loaded.card, config);
     let mut answers = Vec::new();
     for _ in 0..4 {

@@ -18,4 +18,6 @@ pub mod server;
 pub mod sim;
 pub mod text;
 pub mod trace;
+#[cfg(feature = "viewer")]
+pub mod viewer;
 pub mod weights;

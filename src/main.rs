@@ -16,8 +16,14 @@ mod generate;
 mod inspect;
 #[path = "main/interrupt.rs"]
 mod interrupt;
+#[cfg(feature = "viewer")]
+#[path = "main/live.rs"]
+mod live;
 #[path = "main/model.rs"]
 mod model;
+#[cfg(feature = "viewer")]
+#[path = "main/recording.rs"]
+mod recording;
 #[cfg(feature = "server")]
 #[path = "main/serve.rs"]
 mod serve;
@@ -25,6 +31,12 @@ mod serve;
 mod session;
 #[path = "main/verify.rs"]
 mod verify;
+#[cfg(feature = "viewer")]
+#[path = "main/view.rs"]
+mod view;
+#[cfg(feature = "window")]
+#[path = "main/window.rs"]
+mod window;
 
 use clap::Parser;
 use cli::{Bench, Cli, Command};
@@ -50,11 +62,26 @@ fn main() -> ExitCode {
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
-        None => {
-            eprintln!("tilewright: no command given; `tilewright serve` starts the server");
-            return ExitCode::from(USAGE);
-        }
+        #[cfg(feature = "viewer")]
+        Some(Command::View(args)) => view::run(args),
+        None => return alone(),
     })
+}
+
+/// No command: the window, with the model compiled in.
+#[cfg(feature = "window")]
+fn alone() -> ExitCode {
+    // The view's defaults, environment included.
+    match Cli::parse_from(["tilewright", "view"]).command {
+        Some(Command::View(args)) => close(view::run(args)),
+        _ => ExitCode::from(USAGE),
+    }
+}
+
+#[cfg(not(feature = "window"))]
+fn alone() -> ExitCode {
+    eprintln!("tilewright: no command given; `tilewright serve` starts the server");
+    ExitCode::from(USAGE)
 }
 
 /// Some drivers look for a window system when they are opened, and print an error of their own

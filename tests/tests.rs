@@ -23,6 +23,8 @@ mod shaders;
 mod sim;
 mod text;
 mod trace;
+#[cfg(feature = "viewer")]
+mod viewer;
 mod weights;
 
 fn main() -> std::process::ExitCode {
@@ -47,6 +49,8 @@ fn main() -> std::process::ExitCode {
     sim::rows(&mut rows);
     text::rows(&mut rows);
     trace::rows(&mut rows);
+    #[cfg(feature = "viewer")]
+    viewer::rows(&mut rows);
     weights::rows(&mut rows);
     rows.run()
 }

@@ -21,6 +21,7 @@ const FLOORS: &[(u32, &str, &str)] = &[
     (4, "engine", "base trace record sched text weights model"),
     (5, "sim", "base trace sched engine"),
     (5, "server", "base trace text engine"),
+    (5, "viewer", "base trace"),
     (6, "bench", "*"),
     (7, "main", "*"),
 ];
@@ -39,6 +40,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("tidy::headers_and_words", headers_and_words);
     rows.add("tidy::scheduler_is_pure", scheduler_is_pure);
     rows.add("tidy::shaders_are_used", shaders_are_used);
+    rows.add("tidy::viewer_runs_in_a_browser", viewer_runs_in_a_browser);
 }
 
 fn files(dir: &str, ending: &str) -> Vec<PathBuf> {
@@ -311,4 +313,23 @@ fn shaders_are_used() {
             short(path)
         );
     }
+}
+
+/// The viewer asks for no thread, no clock and no file; and egui is named nowhere else, but by the
+/// window that eframe opens.
+fn viewer_runs_in_a_browser() {
+    let mut faults = Vec::new();
+    for path in files("src", ".rs") {
+        let (name, code) = (short(&path), code_of(&read(&path)));
+        let words: &[&str] = if name.starts_with("src/viewer/") {
+            &["std::thread", "Instant", "SystemTime", "std::fs", "std::env", "eframe"]
+        } else if name == "src/main/window.rs" {
+            &[]
+        } else {
+            &["egui", "eframe"]
+        };
+        let found = words.iter().filter(|w| code.contains(**w));
+        faults.extend(found.map(|word| format!("{name}: `{word}`")));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

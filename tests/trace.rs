@@ -224,12 +224,12 @@ fn file_sink_writes_all() {
     let dir = tempfile::tempdir().expect("folder");
     let path = dir.path().join("run.jsonl");
     let events = stamp(all_events());
-    let mut sink = FileSink::create(&path, 1000).expect("file");
+    let mut sink = FileSink::create(&path, 1000, &Header::default()).expect("file");
     events.iter().for_each(|e| sink.push(e));
     let written = sink.finish().expect("written");
     assert_eq!(written, Written { events: events.len() as u64, dropped: 0 });
     assert_eq!(decode(&std::fs::read(&path).expect("file")), events);
-    assert!(FileSink::create(dir.path(), 1).is_err());
+    assert!(FileSink::create(dir.path(), 1, &Header::default()).is_err());
 }
 
 /// A disk that waits for leave.
@@ -267,7 +267,7 @@ impl Write for Gate {
 
 fn file_sink_counts_what_it_drops() {
     let gate = Gate::default();
-    let mut sink = FileSink::to_writer(gate.clone(), 8).expect("thread");
+    let mut sink = FileSink::to_writer(gate.clone(), 8, &Header::default()).expect("thread");
     let events =
         stamp(vec![Event::TokenSampled { sequence: SequenceId(0), position: 0, token: 0 }; 5000]);
     events[..4990].iter().for_each(|e| sink.push(e));
@@ -304,7 +304,7 @@ fn file_sink_reports_a_full_disk() {
             Ok(())
         }
     }
-    let mut sink = FileSink::to_writer(Full, 4).expect("thread");
+    let mut sink = FileSink::to_writer(Full, 4, &Header::default()).expect("thread");
     stamp(all_events()).iter().for_each(|e| sink.push(e));
     let error = sink.finish().expect_err("full");
     assert_eq!(error.to_string(), "disk full");

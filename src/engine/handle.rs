@@ -24,6 +24,10 @@ pub(super) enum Control {
     Cancel(RequestId),
     Drain,
     Stop,
+    /// Holds the loop between two steps, or lets it go on.
+    Hold(bool),
+    /// One step although it is held.
+    StepOnce,
 }
 
 pub(super) struct Shared {
@@ -133,6 +137,16 @@ impl EngineHandle {
     /// Ends every open request and the engine.
     pub fn stop(&self) {
         self.tell(Control::Stop);
+    }
+
+    /// Holds the engine between two steps, or lets it go on. Requests still arrive and wait.
+    pub fn hold(&self, hold: bool) {
+        self.tell(Control::Hold(hold));
+    }
+
+    /// Lets a held engine do exactly one step.
+    pub fn step_once(&self) {
+        self.tell(Control::StepOnce);
     }
 
     fn tell(&self, word: Control) {

@@ -17,6 +17,8 @@ pub enum EngineState {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Status {
     pub state: EngineState,
+    /// Somebody holds it between two steps.
+    pub held: bool,
     /// Requests between arrival at the engine and their last output.
     pub open: u32,
     pub running: u32,

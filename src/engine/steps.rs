@@ -9,7 +9,7 @@ use super::output::{GenerateError, Output, SubmitError};
 use super::runner_api::{RunError, Runner, SampleInput, Sampled, StepInput, StepRow};
 use super::status::{EngineState, Status};
 use super::table::{Request, Table};
-use crate::base::{Clock, Limits, SequenceId};
+use crate::base::{Clock, Limits, Policies, SequenceId};
 use crate::sched::{NewSequence, Outcome, Plan, PlanRow, Scheduler};
 use crate::trace::{Event, FinishReason, Refusal, Sink, Stamped};
 use futures_util::future::{Either, select};
@@ -27,7 +27,7 @@ const EMPTY_PLANS_MAX: u32 = 3;
 pub enum Stepped {
     /// A plan was run.
     Ran,
-    /// Nothing is open: wait for a request.
+    /// Nothing is open, or the engine is held: wait for a request or a word.
     Idle,
     /// The engine has ended.
     Ended,
@@ -48,12 +48,15 @@ pub struct Engine<R: Runner> {
     status: watch::Sender<Status>,
     now: Status,
     empty_plans: u32,
+    /// Steps that a held engine may still do.
+    credit: u32,
     handle: EngineHandle,
 }
 
 /// What an engine is made with, beside its runner.
 pub struct EngineConfig {
     pub limits: Limits,
+    pub policies: Policies,
     /// The seeds of requests that bring none follow from this one.
     pub seed: u64,
     /// Outputs that may wait for one reader; one more cancels its request.
@@ -65,13 +68,20 @@ pub struct EngineConfig {
 
 impl EngineConfig {
     pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self { limits, seed: 0, output_buffer: 1024, clock, sinks: Vec::new() }
+        Self {
+            limits,
+            policies: Policies::default(),
+            seed: 0,
+            output_buffer: 1024,
+            clock,
+            sinks: Vec::new(),
+        }
     }
 }
 
 impl<R: Runner> Engine<R> {
     pub fn new(runner: R, card: ModelCard, config: EngineConfig) -> Self {
-        let EngineConfig { limits, seed, output_buffer, clock, sinks } = config;
+        let EngineConfig { limits, policies, seed, output_buffer, clock, sinks } = config;
         let (submit, intake) = mpsc::channel((limits.queue_max as usize).clamp(1, 1024));
         let (tell, control) = mpsc::unbounded_channel();
         let now = Status { blocks_total: limits.blocks, ..Status::default() };
@@ -80,7 +90,7 @@ impl<R: Runner> Engine<R> {
         let shared = Arc::new(Shared { card: Arc::new(card), limits, seed, output_buffer, next });
         Self {
             runner,
-            sched: Scheduler::new(limits),
+            sched: Scheduler::with_policies(limits, policies),
             plan: Plan::default(),
             table: Table::new(),
             clock,
@@ -92,6 +102,7 @@ impl<R: Runner> Engine<R> {
             status,
             now,
             empty_plans: 0,
+            credit: 0,
             handle: EngineHandle { shared, intake: submit, control: tell, status: seen },
         }
     }
@@ -136,6 +147,11 @@ impl<R: Runner> Engine<R> {
             self.publish();
             return if self.ended() { Stepped::Ended } else { Stepped::Idle };
         }
+        if self.now.held && self.credit == 0 {
+            self.publish();
+            return Stepped::Idle;
+        }
+        self.credit = self.credit.saturating_sub(1);
         self.turn().await;
         self.publish();
         if self.ended() { Stepped::Ended } else { Stepped::Ran }
@@ -280,6 +296,9 @@ impl<R: Runner> Engine<R> {
                 self.publish();
             }
             Control::Drain => {}
+            Control::Hold(hold) => (self.now.held, self.credit) = (hold, 0),
+            Control::StepOnce if self.now.held => self.credit += 1,
+            Control::StepOnce => {}
             Control::Stop => {
                 self.end_all(&GenerateError::Stopped);
                 self.now.state = EngineState::Stopped;

@@ -27,6 +27,11 @@ pub enum Command {
     /// Talk with a model in the terminal.
     #[command(after_help = "Example: tilewright chat --system \"Answer in one word.\"")]
     Chat(ChatArgs),
+    /// Look at a recording or a preset: in the window, or as a picture without a display.
+    #[cfg(feature = "viewer")]
+    #[command(after_help = "Examples:\n  tilewright view run.jsonl\n  tilewright view --preset \
+        overload --screenshot blocks.png --view blocks --at 40")]
+    View(ViewArgs),
     /// Show what a model's files hold: shape, tensors, tokenizer, chat template.
     #[command(after_help = "Example: tilewright inspect model.gguf --json")]
     Inspect(InspectArgs),
@@ -137,7 +142,7 @@ pub struct ServeArgs {
     pub record: RecordArgs,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct RecordArgs {
     /// Record every event of the engine to this file, as JSON lines [default: not recorded].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORD", help_heading = "Recording")]
@@ -198,6 +203,55 @@ pub struct ChatArgs {
     pub system: Option<String>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+/// The colours of a picture.
+#[cfg(feature = "viewer")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ViewTheme {
+    Dark,
+    Light,
+}
+
+#[cfg(feature = "viewer")]
+#[derive(Args)]
+pub struct ViewArgs {
+    /// Recording made with --record, plain or gzip [default: none, an engine with the model].
+    pub file: Option<PathBuf>,
+    /// Run this scene: four-users, shared-prefix, overload, long-prompt-stall, static-batches or
+    /// continuous-batches [default: none].
+    #[arg(long, value_name = "NAME", env = "TILEWRIGHT_PRESET", conflicts_with = "file")]
+    pub preset: Option<String>,
+    /// Draw to this PNG file in place of a window [default: a window].
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_SCREENSHOT", help_heading = "Pictures")]
+    pub screenshot: Option<PathBuf>,
+    /// Step to draw [default: the last].
+    #[arg(long, value_name = "STEP", env = "TILEWRIGHT_AT", help_heading = "Pictures")]
+    pub at: Option<u64>,
+    /// View to draw: all, slots, blocks, timeline, steps, queue, counters, text, kernels or why
+    /// [default: all].
+    #[arg(long, value_name = "NAME", env = "TILEWRIGHT_VIEW", help_heading = "Pictures")]
+    pub view: Option<String>,
+    /// Size of the picture in points.
+    #[arg(long, value_name = "WxH", default_value = "1280x720", value_parser = size)]
+    #[arg(env = "TILEWRIGHT_SIZE", help_heading = "Pictures")]
+    pub size: (u32, u32),
+    /// Pixels per point, 0.5 to 4.
+    #[arg(long, value_name = "X", default_value = "1", value_parser = scale)]
+    #[arg(env = "TILEWRIGHT_SCALE", help_heading = "Pictures")]
+    pub scale: f32,
+    /// Colours of the picture.
+    #[arg(long, value_enum, default_value = "dark", env = "TILEWRIGHT_THEME")]
+    #[arg(help_heading = "Pictures")]
+    pub theme: ViewTheme,
+    /// Write the events (.jsonl), the steps (.csv) or a timeline for ui.perfetto.dev (.json) to this
+    /// file in place of a window [default: nothing].
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_EXPORT", help_heading = "Pictures")]
+    pub export: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
@@ -296,4 +350,18 @@ fn bytes(text: &str) -> Result<u64, String> {
     let value = number.parse::<f64>().ok().map(|v| v * factor as f64);
     let value = value.filter(|v| *v >= 1.0 && *v < 1e18);
     value.map(|v| v as u64).ok_or_else(|| "expected bytes, such as 512MiB or 2GiB".into())
+}
+
+/// Width and height: 1280x720.
+#[cfg(feature = "viewer")]
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let side = |text: &str| text.parse::<u32>().ok().filter(|v| (16..=8192).contains(v));
+    let sides = text.split_once('x').and_then(|(w, h)| Some((side(w)?, side(h)?)));
+    sides.ok_or_else(|| "expected a size such as 1280x720, each side 16 to 8192".into())
+}
+
+#[cfg(feature = "viewer")]
+fn scale(text: &str) -> Result<f32, String> {
+    let value = text.parse::<f32>().ok().filter(|v| (0.5..=4.0).contains(v));
+    value.ok_or_else(|| "expected a number from 0.5 to 4".into())
 }

@@ -41,7 +41,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let told = tell.clone();
     let thread = spawn(
         // Loads the model; runs on the engine's thread.
-        move || session::engine(model::ready(&args.model)?, &args.record),
+        move || session::engine(model::ready(&args.model)?, &args.record, |_| {}),
         move |loaded| match loaded {
             Ok(handle) => {
                 eprintln!("serving {} on {url}/v1", handle.card().name);

@@ -12,7 +12,7 @@ use tilewright::engine::{
     DeviceRunner, Engine, EngineConfig, GenerateRequest, Loaded, ModelCard, Output, Stepped,
 };
 use tilewright::text::{ChatTemplate, Message, RenderOptions};
-use tilewright::trace::{FileSink, FinishReason};
+use tilewright::trace::{FileSink, FinishReason, Header};
 
 /// Events a recording may hold back while the disk is slow.
 const RECORD_BUFFER: usize = 1 << 16;
@@ -23,15 +23,21 @@ pub fn seed() -> u64 {
     now.map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// The engine over a loaded model, recording if asked to.
-pub fn engine(loaded: Loaded, record: &RecordArgs) -> Result<Engine<DeviceRunner>> {
+/// The engine over a loaded model, recording if asked to; `adjust` has the last word.
+pub fn engine(
+    loaded: Loaded,
+    record: &RecordArgs,
+    adjust: impl FnOnce(&mut EngineConfig),
+) -> Result<Engine<DeviceRunner>> {
     let mut config = EngineConfig::new(loaded.limits, Arc::new(MonotonicClock::default()));
     config.seed = seed();
     if let Some(path) = &record.record {
-        let sink = FileSink::create(path, RECORD_BUFFER);
+        let header = Header { model: loaded.card.name.clone(), ..Header::default() };
+        let sink = FileSink::create(path, RECORD_BUFFER, &header);
         let sink = sink.with_context(|| format!("--record {}", path.display()))?;
         config.sinks.push(Box::new(sink));
     }
+    adjust(&mut config);
     Ok(Engine::new(loaded.runner, loaded.card, config))
 }
 
@@ -75,7 +81,7 @@ pub struct Session {
 
 impl Session {
     pub fn open(model: &ModelArgs, record: &RecordArgs) -> Result<Self> {
-        let engine = engine(model::ready(model)?, record)?;
+        let engine = engine(model::ready(model)?, record, |_| {})?;
         let card = engine.handle().card().clone();
         Ok(Self { engine, card })
     }

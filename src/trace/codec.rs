@@ -20,12 +20,20 @@ pub struct Header {
     /// The program that wrote it, for people.
     #[serde(default)]
     pub writer: String,
+    /// The model that ran, so that a reader finds the words of its tokens.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
 }
 
 impl Default for Header {
     fn default() -> Self {
         let writer = concat!("tilewright ", env!("CARGO_PKG_VERSION")).to_string();
-        Self { trace: "tilewright".to_string(), version: TRACE_VERSION, writer }
+        Self {
+            trace: "tilewright".to_string(),
+            version: TRACE_VERSION,
+            writer,
+            model: String::new(),
+        }
     }
 }
 

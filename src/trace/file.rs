@@ -27,15 +27,19 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Creates `path` with the header; up to `capacity` events may wait for the disk.
-    pub fn create(path: &Path, capacity: usize) -> std::io::Result<Self> {
-        Self::to_writer(File::create(path)?, capacity)
+    /// Creates `path` with `header`; up to `capacity` events may wait for the disk.
+    pub fn create(path: &Path, capacity: usize, header: &Header) -> std::io::Result<Self> {
+        Self::to_writer(File::create(path)?, capacity, header)
     }
 
     /// The same over any writer.
-    pub fn to_writer(to: impl Write + Send + 'static, capacity: usize) -> std::io::Result<Self> {
+    pub fn to_writer(
+        to: impl Write + Send + 'static,
+        capacity: usize,
+        header: &Header,
+    ) -> std::io::Result<Self> {
         let mut to = BufWriter::with_capacity(1 << 16, to);
-        write_header(&mut to, &Header::default())?;
+        write_header(&mut to, header)?;
         let (sender, receiver) = sync_channel(capacity.max(1));
         let writer = std::thread::Builder::new()
             .name("trace-writer".to_string())

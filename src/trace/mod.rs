@@ -10,8 +10,11 @@ mod event;
 mod file;
 mod fold;
 mod histogram;
+mod history;
 mod measure;
+mod perfetto;
 mod picture;
+mod sentence;
 mod sink;
 
 pub use attribute::{Attribution, Gap, Parts, RowCost};
@@ -23,6 +26,9 @@ pub use event::{
 pub use file::{FileSink, Written};
 pub use fold::fold;
 pub use histogram::Histogram;
+pub use history::{Cursor, History};
 pub use measure::{Counts, Measures, Slo, Spread, Summary, jain};
+pub use perfetto::write_perfetto;
 pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, StepPicture};
+pub use sentence::sentence;
 pub use sink::{NullSink, RingSink, Sink};

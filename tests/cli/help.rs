@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Every command.
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 11] = [
     &[],
     &["serve"],
     &["generate"],
     &["chat"],
+    &["view"],
     &["inspect"],
     &["doctor"],
     &["verify"],

@@ -4,7 +4,7 @@ use super::fake::{World, hashed, limits};
 use crate::support::Rows;
 use std::sync::{Arc, Mutex};
 use tilewright::engine::GenerateRequest;
-use tilewright::trace::{Event, FileSink, Picture, Reader, RingSink, Sink, Stamped, fold};
+use tilewright::trace::{Event, FileSink, Header, Picture, Reader, RingSink, Sink, Stamped, fold};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::events_are_stamped_in_order", events_are_stamped_in_order);
@@ -50,7 +50,7 @@ fn record_file_tells_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let ring = Arc::new(Mutex::new(RingSink::new(10_000)));
-    let file = FileSink::create(&path, 10_000).unwrap();
+    let file = FileSink::create(&path, 10_000, &Header::default()).unwrap();
     // Dropping the engine closes the file.
     drop(run(vec![Box::new(file), Box::new(ring.clone())]));
     let reader = Reader::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap()));

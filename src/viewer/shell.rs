@@ -1,0 +1,477 @@
+//! The window's whole state, and one frame of it. Events come in, commands go out; nothing is drawn
+//! that is not a function of the events and of what the person chose to look at.
+
+use super::actions::{Action, Export, Zoom};
+use super::command::{Open, Preset, ViewCommand};
+use super::drive::Drive;
+use super::files::{to_csv, to_jsonl, to_perfetto};
+use super::kernels::{self, Kernels};
+use super::lives::Lives;
+use super::palette::Palette;
+use super::shot::{self, Shot};
+use super::source::{EngineState, Note, Source, Words};
+use super::stage::{Focus, Stage, Window};
+use super::steps::Steps;
+use super::time::{Play, Time};
+use super::view::{View, first_layout};
+use super::why::{self, Decisions};
+use super::{blocks, composition, counters, details, queue, scrub, slots, text, timeline};
+use crate::base::RequestId;
+use crate::trace::{Cursor, History, Stamped};
+use egui::{Context, Frame, Margin, Panel, RichText, Ui, WidgetText};
+use egui_tiles::{SimplificationOptions, TileId, Tree, UiResponse};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bytes of a stream that are kept, about.
+const HISTORY_BYTES: usize = 512 << 20;
+/// Complaints shown at once.
+const PROBLEMS_MAX: usize = 3;
+
+/// What outlives the program.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    layout: Tree<View>,
+    hint_seen: bool,
+}
+
+pub struct Viewer {
+    source: Source,
+    engine: EngineState,
+    history: History,
+    cursor: Cursor,
+    steps: Steps,
+    lives: Lives,
+    decisions: Decisions,
+    kernels: Kernels,
+    words: Option<Words>,
+    prompts: BTreeMap<RequestId, String>,
+    problems: Vec<String>,
+    focus: Focus,
+    time: Time,
+    window: Option<Window>,
+    layout: Tree<View>,
+    drive: Drive,
+    palette: Palette,
+    hint: bool,
+    commands: Vec<ViewCommand>,
+}
+
+impl Default for Viewer {
+    fn default() -> Self {
+        Self {
+            source: Source::Nothing,
+            engine: EngineState::Absent,
+            history: History::new(HISTORY_BYTES),
+            cursor: Cursor::default(),
+            steps: Steps::default(),
+            lives: Lives::default(),
+            decisions: Decisions::default(),
+            kernels: Kernels::default(),
+            words: None,
+            prompts: BTreeMap::new(),
+            problems: Vec::new(),
+            focus: Focus::default(),
+            time: Time::default(),
+            window: None,
+            layout: first_layout(),
+            drive: Drive::default(),
+            palette: Palette::default(),
+            hint: true,
+            commands: Vec::new(),
+        }
+    }
+}
+
+impl Viewer {
+    /// Fonts and styles; once per context.
+    pub fn prepare(ctx: &Context) {
+        ctx.all_styles_mut(|style| {
+            style.spacing.item_spacing = egui::vec2(6.0, 4.0);
+            style.interaction.tooltip_delay = 0.15;
+            style.interaction.selectable_labels = false;
+        });
+    }
+
+    /// Looks at another source, from its beginning; what was typed and the layout stay.
+    pub fn open(&mut self, source: Source, words: Option<Words>) {
+        let fresh = Self::default();
+        *self = Self {
+            source,
+            words,
+            layout: std::mem::replace(&mut self.layout, fresh.layout),
+            drive: std::mem::take(&mut self.drive),
+            hint: self.hint,
+            commands: std::mem::take(&mut self.commands),
+            engine: self.engine.clone(),
+            ..fresh
+        };
+    }
+
+    /// The next event of the source.
+    pub fn push(&mut self, stamped: &Stamped) {
+        self.steps.push(stamped);
+        self.lives.push(stamped);
+        self.decisions.push(stamped);
+        self.kernels.push(stamped);
+        if self.history.push(stamped) {
+            let oldest = self.history.oldest_step();
+            self.steps.forget_before(oldest);
+            self.lives.forget_before(oldest);
+            self.decisions.forget_before(oldest);
+        }
+    }
+
+    /// Stream position of the next event.
+    pub fn next_seq(&self) -> u64 {
+        self.history.live().seq
+    }
+
+    pub fn set_words(&mut self, words: Words) {
+        self.words = Some(words);
+    }
+
+    /// Says who the source is, once that is known; what was shown stays.
+    pub fn introduce(&mut self, source: Source, words: Words) {
+        self.source = source;
+        self.words = Some(words);
+    }
+
+    pub fn set_engine(&mut self, engine: EngineState) {
+        self.engine = engine;
+    }
+
+    pub fn engine(&self) -> &EngineState {
+        &self.engine
+    }
+
+    pub fn note(&mut self, note: Note) {
+        match note {
+            Note::Prompt { request, text } => {
+                self.prompts.insert(request, text);
+            }
+            Note::Problem(text) => {
+                self.problems.push(text);
+                let over = self.problems.len().saturating_sub(PROBLEMS_MAX);
+                self.problems.drain(..over);
+            }
+        }
+    }
+
+    /// Stands at `step`.
+    pub fn go(&mut self, step: u64) {
+        self.time.go(step, &self.steps);
+    }
+
+    /// The shown step and how it moves.
+    pub fn time(&self) -> (u64, Play) {
+        (self.time.shown().unwrap_or(self.history.live().step), self.time.play)
+    }
+
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    pub fn lives(&self) -> &Lives {
+        &self.lives
+    }
+
+    /// What the person asked for since the last call.
+    pub fn take_commands(&mut self) -> Vec<ViewCommand> {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// Layout and what was learnt, as text for the program's settings.
+    pub fn saved(&self) -> String {
+        let saved = Saved { layout: self.layout.clone(), hint_seen: !self.hint };
+        serde_json::to_string(&saved).unwrap_or_default()
+    }
+
+    /// Takes up what [`Self::saved`] gave; text of another version is left alone.
+    pub fn restore(&mut self, text: &str) {
+        if let Ok(saved) = serde_json::from_str::<Saved>(text) {
+            self.layout = saved.layout;
+            self.hint = !saved.hint_seen;
+        }
+    }
+
+    /// Without the hint of the first run.
+    pub fn without_hint(mut self) -> Self {
+        self.hint = false;
+        self
+    }
+
+    /// One view alone, as for a picture of it.
+    pub fn show_one(&mut self, ui: &mut Ui, view: View) {
+        let (mut stage, parts) = self.stage();
+        Frame::central_panel(ui.style()).show(ui, |ui| {
+            ui.set_min_size(ui.available_size());
+            show_view(ui, &mut stage, parts.kernels, view);
+        });
+        self.focus.turn();
+    }
+
+    /// One frame of everything.
+    pub fn show(&mut self, ui: &mut Ui) {
+        let ctx = ui.ctx().clone();
+        let mut actions = Action::pressed(&ctx);
+        actions.extend(self.palette.show(&ctx));
+        let dt = ctx.input(|i| f64::from(i.stable_dt)).min(0.1);
+        self.time.advance(dt, &self.steps);
+        self.dropped(&ctx);
+        Panel::top("top").show(ui, |ui| actions.extend(self.top(ui)));
+        self.problems(ui);
+        let (mut stage, parts) = self.stage();
+        Panel::bottom("time").show(ui, |ui| actions.extend(scrub::show(ui, &mut stage)));
+        Panel::left("drive").default_size(214.0).size_range(150.0..=420.0).show(ui, |ui| {
+            parts.drive.show(ui, &mut stage, parts.engine);
+        });
+        Panel::right("details").default_size(236.0).size_range(150.0..=520.0).show(ui, |ui| {
+            details::show(ui, &mut stage);
+        });
+        let frame = Frame::new().inner_margin(Margin::same(2));
+        egui::CentralPanel::no_frame().frame(frame).show(ui, |ui| {
+            let mut behavior = Panes { stage: &mut stage, kernels: parts.kernels };
+            parts.layout.ui(&mut behavior, ui);
+        });
+        self.show_hint(&ctx);
+        for action in actions {
+            self.act(action, &ctx);
+        }
+        if self.focus.turn() || self.time.play == Play::Playing {
+            ctx.request_repaint();
+        }
+    }
+
+    /// What views draw from, and what else of the window a frame needs.
+    fn stage(&mut self) -> (Stage<'_>, Parts<'_>) {
+        let picture = match self.time.shown() {
+            Some(step) => self.history.picture_at(step, &mut self.cursor),
+            None => self.history.live(),
+        };
+        let stage = Stage {
+            picture,
+            history: &self.history,
+            steps: &self.steps,
+            lives: &self.lives,
+            decisions: &self.decisions,
+            words: self.words.as_ref(),
+            prompts: &self.prompts,
+            focus: &mut self.focus,
+            time: &mut self.time,
+            window: &mut self.window,
+            commands: &mut self.commands,
+        };
+        let parts = Parts {
+            drive: &mut self.drive,
+            engine: &self.engine,
+            layout: &mut self.layout,
+            kernels: &self.kernels,
+        };
+        (stage, parts)
+    }
+
+    fn top(&mut self, ui: &mut Ui) -> Vec<Action> {
+        let mut wishes = Vec::new();
+        ui.horizontal(|ui| {
+            ui.strong("tilewright");
+            ui.separator();
+            ui.label(self.source.title());
+            ui.separator();
+            let (word, color) = match &self.engine {
+                EngineState::Absent => ("no engine".to_string(), ui.visuals().weak_text_color()),
+                EngineState::Loading(stage) => {
+                    (format!("loading: {stage}"), ui.visuals().text_color())
+                }
+                EngineState::Running => ("engine runs".to_string(), ui.visuals().text_color()),
+                EngineState::Paused => ("engine paused".to_string(), ui.visuals().warn_fg_color),
+                EngineState::Failed(_) => {
+                    ("engine failed".to_string(), ui.visuals().error_fg_color)
+                }
+            };
+            ui.colored_label(color, RichText::new(word).strong());
+            let mut button = |ui: &mut Ui, text: &str, action: Action, enabled: bool| {
+                let hint = action.key_text();
+                let button = ui.add_enabled(enabled, egui::Button::new(text));
+                if button.on_hover_text(hint).clicked() {
+                    wishes.push(action);
+                }
+            };
+            if self.source.is_live() {
+                let paused = self.engine == EngineState::Paused;
+                let usable = paused || self.engine == EngineState::Running;
+                let text = if paused { "Let the engine go on" } else { "Pause the engine" };
+                button(ui, text, Action::PauseEngine, usable);
+                button(ui, "One step", Action::StepEngine, paused);
+            }
+            ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
+                button(ui, "All actions", Action::Palette, true);
+                button(ui, "Light / dark", Action::Theme, true);
+                ui.menu_button("Export", |ui| {
+                    for (text, export) in [
+                        ("Events as JSON lines", Export::Jsonl),
+                        ("Steps as CSV", Export::Csv),
+                        ("Timeline for ui.perfetto.dev", Export::Perfetto),
+                        ("Picture of the block map", Export::Png(View::Blocks)),
+                        ("Picture of the timeline", Export::Png(View::Timeline)),
+                    ] {
+                        button(ui, text, Action::Export(export), true);
+                    }
+                });
+                button(ui, "Open…", Action::Open, true);
+            });
+        });
+        wishes
+    }
+
+    /// Complaints, and why an engine failed: the window stays.
+    fn problems(&mut self, ui: &mut Ui) {
+        let failed = match &self.engine {
+            EngineState::Failed(why) => Some(why.clone()),
+            _ => None,
+        };
+        if failed.is_none() && self.problems.is_empty() {
+            return;
+        }
+        Panel::top("problems").show(ui, |ui| {
+            let color = ui.visuals().error_fg_color;
+            if let Some(why) = failed {
+                ui.colored_label(color, format!("The engine has failed: {why}"));
+                ui.weak("What it did until then can still be looked at. Open a model to go on.");
+            }
+            for problem in &self.problems {
+                ui.colored_label(color, problem);
+            }
+            if !self.problems.is_empty() && ui.small_button("Dismiss").clicked() {
+                self.problems.clear();
+            }
+        });
+    }
+
+    fn dropped(&mut self, ctx: &Context) {
+        for file in ctx.input(|i| i.raw.dropped_files.clone()) {
+            let path = file.path().to_path_buf();
+            self.commands.push(ViewCommand::Open(Open::Path(path)));
+        }
+    }
+
+    fn show_hint(&mut self, ctx: &Context) {
+        if !self.hint {
+            return;
+        }
+        let window = egui::Window::new("How to read the block map")
+            .anchor(egui::Align2::CENTER_CENTER, [0.0, 0.0])
+            .collapsible(false)
+            .resizable(false);
+        window.show(ctx, |ui| {
+            ui.label("Each cell is a block of KV cache; its colour and number name the sequence.");
+            ui.label("It fills from below as positions are computed; hatched cells are shared.");
+            ui.label("Hollow cells are free. Point at one to light up its sequence everywhere.");
+            ui.add_space(4.0);
+            if ui.button("Understood").clicked() {
+                self.hint = false;
+            }
+        });
+    }
+
+    fn act(&mut self, action: Action, ctx: &Context) {
+        match action {
+            Action::TogglePlay => self.time.toggle(&self.steps),
+            Action::Shift(by) => self.time.shift(by, &self.steps),
+            Action::Home => self.time.home(&self.steps),
+            Action::Follow => self.time.follow(),
+            Action::PauseEngine => {
+                let pause = self.engine == EngineState::Running;
+                if pause || self.engine == EngineState::Paused {
+                    self.commands.push(ViewCommand::PauseEngine(pause));
+                }
+            }
+            Action::StepEngine => self.commands.push(ViewCommand::StepEngine),
+            Action::Palette => self.palette.toggle(),
+            Action::Unpin => self.focus.pinned = None,
+            Action::Show(view) => {
+                self.layout
+                    .make_active(|_, tile| matches!(tile, egui_tiles::Tile::Pane(v) if *v == view));
+            }
+            Action::Preset(name) => {
+                self.commands.extend(Preset::find(name).map(ViewCommand::Preset));
+            }
+            Action::Export(export) => self.export(export, ctx),
+            Action::Open => self.commands.push(ViewCommand::Open(Open::Ask)),
+            Action::ResetLayout => self.layout = first_layout(),
+            Action::Theme => {
+                let dark = ctx.theme() == egui::Theme::Dark;
+                ctx.set_theme(if dark { egui::Theme::Light } else { egui::Theme::Dark });
+            }
+            Action::Zoom(Zoom::Percent100) => ctx.set_zoom_factor(1.0),
+            Action::Zoom(Zoom::Percent150) => ctx.set_zoom_factor(1.5),
+            Action::Hint => self.hint = true,
+        }
+        ctx.request_repaint();
+    }
+
+    fn export(&mut self, export: Export, ctx: &Context) {
+        let (name, bytes) = match export {
+            Export::Jsonl => ("run.jsonl".to_string(), to_jsonl(&self.history)),
+            Export::Csv => ("steps.csv".to_string(), to_csv(&self.steps)),
+            Export::Perfetto => ("timeline.json".to_string(), to_perfetto(&self.history)),
+            Export::Png(view) => {
+                let dark = ctx.theme() == egui::Theme::Dark;
+                let shot = Shot { view: Some(view), dark, ..Shot::default() };
+                match shot::render(self, &shot).to_png() {
+                    Ok(bytes) => (format!("{}.png", view.name()), bytes),
+                    Err(error) => return self.note(Note::Problem(error.to_string())),
+                }
+            }
+        };
+        self.commands.push(ViewCommand::Save { name, bytes });
+    }
+}
+
+/// The rest of the window that a frame needs beside the stage.
+struct Parts<'a> {
+    drive: &'a mut Drive,
+    engine: &'a EngineState,
+    layout: &'a mut Tree<View>,
+    kernels: &'a Kernels,
+}
+
+struct Panes<'a, 'b> {
+    stage: &'a mut Stage<'b>,
+    kernels: &'a Kernels,
+}
+
+impl egui_tiles::Behavior<View> for Panes<'_, '_> {
+    fn pane_ui(&mut self, ui: &mut Ui, _: TileId, view: &mut View) -> UiResponse {
+        Frame::new().inner_margin(Margin::symmetric(6, 4)).show(ui, |ui| {
+            show_view(ui, self.stage, self.kernels, *view);
+        });
+        UiResponse::None
+    }
+
+    fn tab_title_for_pane(&mut self, view: &View) -> WidgetText {
+        view.title().into()
+    }
+
+    fn simplification_options(&self) -> SimplificationOptions {
+        SimplificationOptions { all_panes_must_have_tabs: true, ..SimplificationOptions::default() }
+    }
+}
+
+fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, kernels: &Kernels, view: View) {
+    match view {
+        View::Slots => slots::show(ui, stage),
+        View::Blocks => blocks::show(ui, stage),
+        View::Timeline => timeline::show(ui, stage),
+        View::Steps => composition::show(ui, stage),
+        View::Queue => queue::show(ui, stage),
+        View::Counters => counters::show(ui, stage),
+        View::Text => text::show(ui, stage),
+        View::Kernels => kernels::show(ui, stage, kernels),
+        View::Why => why::show(ui, stage),
+    }
+}

@@ -1,0 +1,161 @@
+//! One small row per step: what the composition chart, the scrubber and the timeline's borders show.
+
+use crate::trace::{Event, Stamped};
+use std::collections::VecDeque;
+
+/// What happened around a step, for the marks on the time axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks {
+    pub arrived: u16,
+    pub admitted: u16,
+    pub preempted: u16,
+    pub finished: u16,
+    pub refused: u16,
+    /// Limits or policies changed.
+    pub changed: bool,
+}
+
+/// A planned step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StepRow {
+    pub step: u64,
+    /// When it was planned, and when its outcome was in; 0 until then.
+    pub planned_micros: u64,
+    pub ran_micros: u64,
+    pub rows: u32,
+    pub decode: u32,
+    pub prefill: u32,
+    pub padding: u32,
+    pub budget: u32,
+    pub waiting: u32,
+    pub free: u32,
+    pub plan_micros: u64,
+    pub build_micros: u64,
+    pub device_micros: u64,
+    pub marks: Marks,
+}
+
+impl StepRow {
+    pub fn tokens(&self) -> u32 {
+        self.decode.saturating_add(self.prefill).saturating_add(self.padding)
+    }
+
+    /// Plan, build and device together.
+    pub fn total_micros(&self) -> u64 {
+        self.plan_micros.saturating_add(self.build_micros).saturating_add(self.device_micros)
+    }
+}
+
+/// Rows by step, oldest first.
+#[derive(Default)]
+pub struct Steps {
+    rows: VecDeque<StepRow>,
+    /// Marks from before the first step.
+    early: Marks,
+    /// Device time of recent steps that only decoded, for what a token costs undisturbed.
+    decode_only: VecDeque<u64>,
+}
+
+/// Steps that the undisturbed cost is taken from.
+const DECODE_ONLY_KEPT: usize = 65;
+
+impl Steps {
+    pub fn push(&mut self, stamped: &Stamped) {
+        match stamped.event {
+            Event::StepPlanned { step, rows, decode, tokens, padding, budget, waiting, free } => {
+                let row = StepRow {
+                    step,
+                    planned_micros: stamped.micros,
+                    rows,
+                    decode,
+                    prefill: tokens.saturating_sub(decode).saturating_sub(padding),
+                    padding,
+                    budget,
+                    waiting,
+                    free,
+                    marks: std::mem::take(&mut self.early),
+                    ..StepRow::default()
+                };
+                self.rows.push_back(row);
+            }
+            Event::StepRan { step, plan_micros, build_micros, device_micros } => {
+                let Some(row) = self.rows.back_mut().filter(|r| r.step == step) else { return };
+                row.ran_micros = stamped.micros;
+                row.plan_micros = plan_micros;
+                row.build_micros = build_micros;
+                row.device_micros = device_micros;
+                if row.prefill == 0 && row.padding == 0 && row.decode > 0 {
+                    if self.decode_only.len() == DECODE_ONLY_KEPT {
+                        self.decode_only.pop_front();
+                    }
+                    self.decode_only.push_back(row.total_micros());
+                }
+            }
+            _ => self.mark(stamped),
+        }
+    }
+
+    /// Decisions of a plan are stamped with its step but come before its row: they wait in `early`.
+    fn mark(&mut self, stamped: &Stamped) {
+        let last = self.rows.back_mut().filter(|r| r.step >= stamped.step);
+        let marks = last.map_or(&mut self.early, |row| &mut row.marks);
+        match stamped.event {
+            Event::RequestArrived { .. } => marks.arrived = marks.arrived.saturating_add(1),
+            Event::SequenceAdmitted { .. } => marks.admitted = marks.admitted.saturating_add(1),
+            Event::SequencePreempted { .. } => marks.preempted = marks.preempted.saturating_add(1),
+            Event::SequenceFinished { .. } => marks.finished = marks.finished.saturating_add(1),
+            Event::RequestRefused { .. } => marks.refused = marks.refused.saturating_add(1),
+            Event::LimitsChanged { .. } | Event::PoliciesChanged { .. } => marks.changed = true,
+            _ => {}
+        }
+    }
+
+    pub fn forget_before(&mut self, step: u64) {
+        while self.rows.front().is_some_and(|r| r.step < step) {
+            self.rows.pop_front();
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&StepRow> {
+        self.rows.get(index)
+    }
+
+    pub fn last(&self) -> Option<&StepRow> {
+        self.rows.back()
+    }
+
+    /// Index of the last row at or before `step`.
+    pub fn index_of(&self, step: u64) -> usize {
+        self.rows.partition_point(|r| r.step <= step).saturating_sub(1)
+    }
+
+    /// Index of the last row planned at or before `micros`.
+    pub fn index_at(&self, micros: u64) -> usize {
+        self.rows.partition_point(|r| r.planned_micros <= micros).saturating_sub(1)
+    }
+
+    /// The row of `step`, if it was planned and is kept.
+    pub fn row(&self, step: u64) -> Option<&StepRow> {
+        self.rows.get(self.index_of(step)).filter(|r| r.step == step)
+    }
+
+    pub fn range(&self, from: usize, to: usize) -> impl Iterator<Item = &StepRow> {
+        let to = to.min(self.rows.len());
+        self.rows.range(from.min(to)..to)
+    }
+
+    /// What a recent step took that only decoded, in the middle of their order.
+    pub fn undisturbed_micros(&self) -> Option<u64> {
+        let mut sorted: Vec<u64> = self.decode_only.iter().copied().collect();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied()
+    }
+}

@@ -1,0 +1,14 @@
+//! Rows of `viewer`: the past of a stream, the window driven as a person does, and its pictures.
+
+mod drive;
+mod past;
+mod pictures;
+mod scene;
+
+use crate::support::Rows;
+
+pub fn rows(rows: &mut Rows) {
+    past::rows(rows);
+    drive::rows(rows);
+    pictures::rows(rows);
+}
