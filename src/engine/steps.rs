@@ -9,7 +9,7 @@ use super::output::{GenerateError, Output, SubmitError};
 use super::runner_api::{RunError, Runner, SampleInput, Sampled, StepInput, StepRow};
 use super::status::{EngineState, Status};
 use super::table::{Request, Table};
-use crate::base::{Clock, Limits, Policies, SequenceId};
+use crate::base::{Clock, Limits, SequenceId};
 use crate::sched::{NewSequence, Outcome, Plan, PlanRow, Scheduler};
 use crate::trace::{Event, FinishReason, Refusal, Sink, Stamped};
 use futures_util::future::{Either, select};
@@ -56,7 +56,6 @@ pub struct Engine<R: Runner> {
 /// What an engine is made with, beside its runner.
 pub struct EngineConfig {
     pub limits: Limits,
-    pub policies: Policies,
     /// The seeds of requests that bring none follow from this one.
     pub seed: u64,
     /// Outputs that may wait for one reader; one more cancels its request.
@@ -68,20 +67,13 @@ pub struct EngineConfig {
 
 impl EngineConfig {
     pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            limits,
-            policies: Policies::default(),
-            seed: 0,
-            output_buffer: 1024,
-            clock,
-            sinks: Vec::new(),
-        }
+        Self { limits, seed: 0, output_buffer: 1024, clock, sinks: Vec::new() }
     }
 }
 
 impl<R: Runner> Engine<R> {
     pub fn new(runner: R, card: ModelCard, config: EngineConfig) -> Self {
-        let EngineConfig { limits, policies, seed, output_buffer, clock, sinks } = config;
+        let EngineConfig { limits, seed, output_buffer, clock, sinks } = config;
         let (submit, intake) = mpsc::channel((limits.queue_max as usize).clamp(1, 1024));
         let (tell, control) = mpsc::unbounded_channel();
         let now = Status { blocks_total: limits.blocks, ..Status::default() };
@@ -90,7 +82,7 @@ impl<R: Runner> Engine<R> {
         let shared = Arc::new(Shared { card: Arc::new(card), limits, seed, output_buffer, next });
         Self {
             runner,
-            sched: Scheduler::with_policies(limits, policies),
+            sched: Scheduler::new(limits),
             plan: Plan::default(),
             table: Table::new(),
             clock,
