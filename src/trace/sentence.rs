@@ -30,35 +30,12 @@ pub fn sentence(event: &Event) -> Option<String> {
             let what = delayed(*reason, *needed, *available);
             format!("sequence {sequence} is next and waits: {what}")
         }
-        Event::PrefixMatched { sequence, blocks, tokens } => format!(
-            "sequence {sequence} found its first {tokens} positions computed already, in {} shared \
-             {}",
-            blocks.as_slice().len(),
-            plural(blocks.as_slice().len(), "block")
-        ),
-        Event::PromptShared { sequence, sibling, tokens, .. } => format!(
-            "sequence {sequence} shares {tokens} positions of its prompt with sequence {sibling} of \
-             the same request"
-        ),
-        Event::BlockCopied { sequence, from, to, tokens } => format!(
-            "sequence {sequence} goes on in block {to} with a copy of the {tokens} positions of \
-             block {from}, which others read"
-        ),
-        Event::BlockMerged { sequence, from, to, .. } => format!(
-            "sequence {sequence} computed what block {to} holds already, and gave block {from} back"
-        ),
-        Event::BlockEvicted { block, reason, idle_micros } => {
-            let why = match reason {
-                EvictReason::OutOfBlocks => "its place was needed",
-                EvictReason::Failed => "the sequence that computed it failed",
-            };
-            let idle = *idle_micros as f64 / 1e3;
-            format!("block {block} lost its cached content, unused for {idle:.1} ms: {why}")
-        }
-        Event::BlocksExpired { sequence, count, .. } => format!(
-            "sequence {sequence} gave {count} {} back that no layer's window reaches any more",
-            plural(*count as usize, "block")
-        ),
+        Event::PromptShared { .. }
+        | Event::PrefixMatched { .. }
+        | Event::BlockCopied { .. }
+        | Event::BlockMerged { .. }
+        | Event::BlockEvicted { .. }
+        | Event::BlocksExpired { .. } => blocks_moved(event)?,
         Event::RowDelayed { sequence, free } => format!(
             "sequence {sequence} got no row: it needs a block, {free} are free and nobody junior \
              is left to preempt"
@@ -92,14 +69,14 @@ fn plural(count: usize, word: &str) -> String {
 }
 
 fn admitted(event: &Event) -> Option<String> {
-    let Event::SequenceAdmitted { sequence, slot, blocks, free, kept, peak, passed, waited_micros } =
-        event
+    let Event::SequenceAdmitted { sequence, slot, blocks, free, kept, peak, passed, .. } = event
     else {
         return None;
     };
+    let Event::SequenceAdmitted { waited_micros, .. } = event else { return None };
     let mut text = format!(
-        "sequence {sequence} was admitted to slot {slot} after {:.1} ms: it needs {blocks} {}, {free} \
-         were free",
+        "sequence {sequence} was admitted to slot {slot} after {:.1} ms: it needs {blocks} {}, \
+         {free} were free",
         *waited_micros as f64 / 1e3,
         plural(*blocks as usize, "block")
     );
@@ -144,8 +121,44 @@ fn preempted(event: &Event) -> Option<String> {
     };
     let again = if *times > 1 { format!(" (for the {times}. time)") } else { String::new() };
     Some(format!(
-        "sequence {victim} was preempted{again} because sequence {gainer} {why}: it gave {blocks} {} \
-         and has {lost} computed positions to compute again",
+        "sequence {victim} was preempted{again} because sequence {gainer} {why}: it gave {blocks} \
+         {} and has {lost} computed positions to compute again",
         plural(*blocks as usize, "block")
     ))
+}
+
+/// What happened to blocks beside being taken and given back.
+fn blocks_moved(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::PrefixMatched { sequence, blocks, tokens } => format!(
+            "sequence {sequence} found its first {tokens} positions computed already, in {} \
+             shared {}",
+            blocks.as_slice().len(),
+            plural(blocks.as_slice().len(), "block")
+        ),
+        Event::PromptShared { sequence, sibling, tokens, .. } => format!(
+            "sequence {sequence} shares {tokens} positions of its prompt with sequence {sibling} \
+             of the same request"
+        ),
+        Event::BlockCopied { sequence, from, to, tokens } => format!(
+            "sequence {sequence} goes on in block {to} with a copy of the {tokens} positions of \
+             block {from}, which others read"
+        ),
+        Event::BlockMerged { sequence, from, to, .. } => format!(
+            "sequence {sequence} computed what block {to} holds already, and gave block {from} back"
+        ),
+        Event::BlockEvicted { block, reason, idle_micros } => {
+            let why = match reason {
+                EvictReason::OutOfBlocks => "its place was needed",
+                EvictReason::Failed => "the sequence that computed it failed",
+            };
+            let idle = *idle_micros as f64 / 1e3;
+            format!("block {block} lost its cached content, unused for {idle:.1} ms: {why}")
+        }
+        Event::BlocksExpired { sequence, count, .. } => format!(
+            "sequence {sequence} gave {count} {} back that no layer's window reaches any more",
+            plural(*count as usize, "block")
+        ),
+        _ => return None,
+    })
 }

@@ -116,7 +116,7 @@ fn legend(ui: &mut Ui, picture: &Picture) {
             .on_hover_text("Cells of one sequence have one colour and label.");
         ui.weak("· filled part: computed positions · hollow: free");
         if shared > 0 {
-            ui.weak(format!("· hatched: shared ({shared})"));
+            ui.weak(format!("· hatched, ×N: shared by N ({shared})"));
         }
         if cached > 0 {
             ui.weak(format!("· dot: free, content cached ({cached})"));
@@ -169,7 +169,8 @@ fn paint_cells(
         }
         mark_pinned(&mut mesh, stage, block, rect, visuals);
         if grid.pitch >= LABEL_PITCH {
-            texts.push((rect.center(), owner, paint::ink_on(back)));
+            let text = if b.tables > 1 { format!("×{}", b.tables) } else { owner.to_string() };
+            texts.push((rect.center(), text, paint::ink_on(back)));
         }
         if read {
             describe(ui, cell, rect, label(picture, block));
@@ -178,8 +179,8 @@ fn paint_cells(
     let painter = ui.painter();
     painter.add(Shape::mesh(mesh));
     let font = FontId::proportional((grid.pitch * 0.42).clamp(9.0, 14.0));
-    for (at, owner, ink) in texts {
-        painter.text(at, Align2::CENTER_CENTER, owner, font.clone(), ink);
+    for (at, text, ink) in texts {
+        painter.text(at, Align2::CENTER_CENTER, text, font.clone(), ink);
     }
 }
 

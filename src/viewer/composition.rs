@@ -1,5 +1,5 @@
-//! What steps are made of: decode, prefill and padding against the budget above, and where their time
-//! went below.
+//! What steps are made of: decode, prefill and padding against the budget above, and where their
+//! time went below.
 
 use super::gaps::duration;
 use super::paint;

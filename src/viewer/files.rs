@@ -1,4 +1,5 @@
-//! Recordings in, tables out: reading a trace (plain or gzip), and what a kept stream is exported as.
+//! Recordings in, tables out: reading a trace (plain or gzip), and what a kept stream is exported
+//! as.
 
 use super::steps::{StepRow, Steps};
 use crate::trace::{

@@ -1,6 +1,6 @@
 //! Who a token waited for: the time between two tokens of a sequence, shared out over what ran in
-//! between. Undisturbed decoding is the measure: what a step took beyond the usual time of steps that
-//! only decode is on account of the prefill rows in it, by positions.
+//! between. Undisturbed decoding is the measure: what a step took beyond the usual time of steps
+//! that only decode is on account of the prefill rows in it, by positions.
 
 use super::lives::{Life, Phase};
 use super::steps::Steps;

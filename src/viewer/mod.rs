@@ -1,7 +1,7 @@
-//! The window: what an engine does, every step of it, and why. A [`Viewer`] takes a stream of events
-//! (live or recorded), draws pictures of it with egui, and gives back [`ViewCommand`]s; who runs it
-//! opens the window, feeds it and executes them. No threads, no clock, no files: it runs in a browser
-//! as it does on a desktop, and [`render`] draws it with no display at all.
+//! The window: what an engine does, every step of it, and why. A [`Viewer`] takes a stream of
+//! events (live or recorded), draws pictures of it with egui, and gives back [`ViewCommand`]s; who
+//! runs it opens the window, feeds it and executes them. No threads, no clock, no files: it runs
+//! in a browser as it does on a desktop, and [`render`] draws it with no display at all.
 
 mod actions;
 mod blocks;

@@ -1,5 +1,6 @@
-//! Colours and marks. Owners have the colours of Okabe and Ito ("Color Universal Design", 2008), which
-//! people with colour blindness tell apart; a label, a hatch, a dot or a shape always says the same.
+//! Colours and marks. Owners have the colours of Okabe and Ito ("Color Universal Design", 2008),
+//! which people with colour blindness tell apart; a label, a hatch, a dot or a shape always says
+//! the same.
 
 use crate::base::SequenceId;
 use egui::{Color32, Mesh, Pos2, Rect, Sense, Ui, Visuals, pos2, vec2};

@@ -8,7 +8,7 @@ use crate::trace::{DelayReason, Picture, SequencePicture};
 use egui::{Align2, FontId, ScrollArea, Sense, Ui, pos2, vec2};
 
 const ROW: f32 = 22.0;
-const COLUMNS: [f32; 6] = [6.0, 36.0, 84.0, 156.0, 226.0, 298.0];
+const COLUMNS: [f32; 6] = [6.0, 44.0, 108.0, 178.0, 250.0, 304.0];
 
 /// Since when a waiting sequence waits: its arrival, or its last preemption.
 fn since(stage: &Stage<'_>, id: SequenceId, s: &SequencePicture) -> u64 {
@@ -80,10 +80,10 @@ fn row(ui: &mut Ui, stage: &mut Stage<'_>, place: usize) {
     let why = reason(picture, place, s);
     let tenant =
         if s.class > 0 { format!("{} / {}", s.tenant, s.class) } else { s.tenant.to_string() };
-    let again = if s.preemptions > 0 {
-        format!(", preempted {} times", s.preemptions)
-    } else {
-        String::new()
+    let again = match s.preemptions {
+        0 => String::new(),
+        1 => ", preempted once".to_string(),
+        times => format!(", preempted {times} times"),
     };
     let prompt = format!("{} tokens", s.prompt);
     chip(ui, pos2(rect.min.x + COLUMNS[1], rect.center().y), id);

@@ -1,5 +1,5 @@
-//! Triangles to pixels, in plain Rust: a picture of the window with no display and no adapter, the same
-//! bits on every machine. Covers what egui emits: textured, vertex-coloured triangles with
+//! Triangles to pixels, in plain Rust: a picture of the window with no display and no adapter, the
+//! same bits on every machine. Covers what egui emits: textured, vertex-coloured triangles with
 //! premultiplied alpha, blended in gamma space, clipped to rectangles.
 
 use egui::epaint::{ClippedPrimitive, ImageData, ImageDelta, Primitive, Vertex};

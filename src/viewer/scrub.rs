@@ -1,5 +1,5 @@
-//! The bottom: playing, the shown step, and the whole kept stream as a strip with marks. The strip is
-//! dragged to go through time.
+//! The bottom: playing, the shown step, and the whole kept stream as a strip with marks. The strip
+//! is dragged to go through time.
 
 use super::actions::Action;
 use super::gaps::duration;

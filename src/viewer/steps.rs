@@ -1,4 +1,5 @@
-//! One small row per step: what the composition chart, the scrubber and the timeline's borders show.
+//! One small row per step: what the composition chart, the scrubber and the timeline's borders
+//! show.
 
 use crate::trace::{Event, Stamped};
 use std::collections::VecDeque;

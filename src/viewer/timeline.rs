@@ -191,29 +191,37 @@ fn end_of(stage: &Stage<'_>, life: &Life, slice: &Slice) -> u64 {
     slice.to_micros
 }
 
+/// Slices of sequences that lived in the window, by their beginning.
+fn within<'a>(stage: &Stage<'a>, window: Window) -> Vec<(SequenceId, &'a Life, &'a Slice)> {
+    let mut all = Vec::new();
+    for (id, life) in stage.lives.iter() {
+        let ended = (life.end_micros(u64::MAX) as f64) < window.from;
+        if !ended && life.arrived_micros as f64 <= window.to {
+            all.extend(life.slices.iter().map(|slice| (id, life, slice)));
+        }
+    }
+    all.sort_by_key(|(id, _, slice)| (slice.from_micros, *id));
+    all
+}
+
 fn slices(ui: &Ui, painter: &Painter, stage: &Stage<'_>, scale: &Scale, rect: Rect) -> Vec<Drawn> {
     let lit = stage.focus.sequence(stage.picture);
     let (mut mesh, mut texts, mut drawn) = (Mesh::default(), Vec::new(), Vec::new());
     // Until when each lane of the queue is taken.
     let mut queue = [f64::MIN; QUEUE_LANES];
     let mut reached: Vec<f32> = Vec::new();
-    let mut all: Vec<(SequenceId, &Life, &Slice)> = Vec::new();
-    for (id, life) in stage.lives.iter() {
-        if life.end_micros(u64::MAX) as f64 + 1e6 < scale.window.from
-            || life.arrived_micros as f64 > scale.window.to
-        {
-            continue;
-        }
-        all.extend(life.slices.iter().map(|s| (id, life, s)));
-    }
-    all.sort_by_key(|(id, _, s)| (s.from_micros, *id));
+    let all = within(stage, scale.window);
     for (id, life, slice) in all {
         let (from, to) = (slice.from_micros as f64, end_of(stage, life, slice) as f64);
+        // Its lane of the queue is another's as well: no room for a label.
+        let mut shares = false;
         let (y, height) = match slice.slot {
             Some(slot) => (slot_y(rect, slot) + 1.0, LANE - 3.0),
             None => {
-                let lane = queue.iter().position(|&u| u <= from).unwrap_or(QUEUE_LANES - 1);
-                queue[lane] = to;
+                let free = queue.iter().position(|&u| u <= from);
+                let lane = free.unwrap_or(QUEUE_LANES - 1);
+                shares = free.is_none();
+                queue[lane] = to.max(queue[lane]);
                 (queue_y(rect, lane) + 1.0, QUEUE_LANE - 2.0)
             }
         };
@@ -235,7 +243,7 @@ fn slices(ui: &Ui, painter: &Painter, stage: &Stage<'_>, scale: &Scale, rect: Re
         }
         let strength = if lit.is_none_or(|l| l == id) { 1.0 } else { 0.3 };
         paint_slice(ui, &mut mesh, slice, id, area, strength);
-        if area.width() > 18.0 {
+        if area.width() > 18.0 && !shares {
             texts.push((area, id, strength));
         }
         drawn.push(Drawn {

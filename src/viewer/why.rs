@@ -37,9 +37,16 @@ pub struct Decisions(VecDeque<Stamped>);
 
 impl Decisions {
     pub fn push(&mut self, stamped: &Stamped) {
-        if is_decision(&stamped.event) {
+        if is_decision(&stamped.event) && !self.repeats(&stamped.event) {
             self.0.push_back(stamped.clone());
         }
+    }
+
+    /// A row that stays delayed is told once, not in each step until something else is decided.
+    fn repeats(&self, event: &Event) -> bool {
+        let Event::RowDelayed { sequence, .. } = event else { return false };
+        let recent = self.0.iter().rev().take(16).find(|e| names(&e.event, *sequence));
+        recent.is_some_and(|e| matches!(e.event, Event::RowDelayed { .. }))
     }
 
     pub fn forget_before(&mut self, step: u64) {

@@ -1,4 +1,5 @@
-//! The window as a person uses it: found by labels, driven by keys and clicks, answered by commands.
+//! The window as a person uses it: found by labels, driven by keys and clicks, answered by
+//! commands.
 
 use super::scene::{Stream, overload, viewer};
 use crate::support::Rows;
@@ -35,7 +36,11 @@ pub fn rows(rows: &mut Rows) {
 type Driven = Harness<'static, Viewer>;
 
 fn driven(viewer: Viewer) -> Driven {
-    let harness = Harness::builder().with_size(vec2(1280.0, 720.0)).with_max_steps(12);
+    driven_in(vec2(1280.0, 720.0), viewer)
+}
+
+fn driven_in(size: egui::Vec2, viewer: Viewer) -> Driven {
+    let harness = Harness::builder().with_size(size).with_max_steps(12);
     let mut harness = harness.build_ui_state(|ui, viewer: &mut Viewer| viewer.show(ui), viewer);
     Viewer::prepare(&harness.ctx);
     harness.run();
@@ -218,7 +223,8 @@ fn live() -> Viewer {
 }
 
 fn wishes_leave_as_commands() {
-    let mut harness = driven(live());
+    // High enough for everything on the left to be in sight.
+    let mut harness = driven_in(vec2(1280.0, 1200.0), live());
     harness.get_by_label("Send").click();
     harness.run();
     let sent = harness.state_mut().take_commands();
@@ -372,7 +378,7 @@ fn frame_cost() {
     let mut viewer = viewer(&stream.events);
     let mut ctx = egui::Context::default();
     Viewer::prepare(&ctx);
-    let mut frame = |viewer: &mut Viewer, ctx: &mut egui::Context, at: u32| {
+    let frame = |viewer: &mut Viewer, ctx: &mut egui::Context, at: u32| {
         let rect = egui::Rect::from_min_size(egui::Pos2::ZERO, vec2(1920.0, 1080.0));
         let input = egui::RawInput {
             screen_rect: Some(rect),
