@@ -10,13 +10,14 @@
 // bit, and entries of the block table before the first key seen are never used. WG threads: in the score phase a thread owns keys, in the value
 // phase one vec4 of the head for PER of the ROWS rows (LANES rows side by side).
 //
-// q: [T][heads * HD] as vec4   k_cache, v_cache: [block][kv_head][block_size][HD] as vec4
+// q: [T][heads * HD] as vec4   k_cache, v_cache: [block][kv_head][block_size][HD], see import `kv`
 // step: work items of 8 words at `items_at`:
 //   first token, tokens, position of the first token, word of its block table in step,
 //   first split, end split, partial slot of the first row or 0xffffffff, unused
 // out: [T][heads * HD] as vec4   parts: [slot][HD + 4] f32 (o, m, l)
 #import attn_fold
 #import words
+#import kv
 #import q_reads
 
 struct Params {
@@ -35,8 +36,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> q: array<Words>;
-@group(0) @binding(2) var<storage, read> k_cache: array<Words>;
-@group(0) @binding(3) var<storage, read> v_cache: array<Words>;
+@group(0) @binding(2) var<storage, read> k_cache: array<KvWord>;
+@group(0) @binding(3) var<storage, read> v_cache: array<KvWord>;
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> parts: array<f32>;
@@ -102,7 +103,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                 let key = tile + kk;
                 let key_read = clamp(key, begin, keys - 1u);
                 let block = step[table + key_read / p.block_size];
-                let k_at = ((block * p.kv_heads + kv) * p.block_size + key_read % p.block_size) * DIMS;
+                let tile_k = block * p.kv_heads + kv;
+                let offset = key_read % p.block_size;
+                let k_at = kv_row(tile_k, offset, p.block_size, DIMS);
+                let scale = p.scale * k_scale(tile_k, offset, p.block_size, DIMS);
                 for (var r = 0u; r < rows; r += 4u) {
 #for i in 0..4
                     let q$i = row_at(first, head0, heads, min(r + $i, rows - 1u));
@@ -113,7 +117,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                         let qp$i = q_load(q$i + d, t);
 #end
 #for g in 0..SPREAD
-                        let k$g = floats(k_cache[k_at + d + $g]);
+                        let k$g = kv_floats(k_cache[k_at + d + $g]);
 #for i in 0..4
                         let q${g}_$i = q_take$g(qp$i, q$i + d);
                         s$i = fma(q${g}_$i.x, k$g.x, s$i);
@@ -127,7 +131,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                     let row$i = position + (r + $i) / heads;
                     let seen$i = key <= row$i && row$i - key < p.window;
                     if (TILE % WG == 0u || kk < TILE) {
-                        score[(r + $i) * TILE + kk] = select(NEG, s$i * p.scale, seen$i);
+                        score[(r + $i) * TILE + kk] = select(NEG, s$i * scale, seen$i);
                     }
 #end
                 }
@@ -170,8 +174,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #for k in 0..8
                 let key$k = clamp(tile + j + $k, begin, keys - 1u);
                 let block$k = step[table + key$k / p.block_size];
-                let row$k = (block$k * p.kv_heads + kv) * p.block_size + key$k % p.block_size;
-                let v$k = floats(v_cache[row$k * DIMS + dim]);
+                let tile$k = block$k * p.kv_heads + kv;
+                let offset$k = key$k % p.block_size;
+                let v_at$k = kv_row(tile$k, offset$k, p.block_size, DIMS) + dim;
+                let scale$k = v_scale(tile$k, offset$k, p.block_size, DIMS);
+                let v$k = kv_floats(v_cache[v_at$k]) * scale$k;
 #for i in 0..PER
                 let w${k}_$i = weight_take$k(wp$i, r$i * TILE + j);
                 tl$i += w${k}_$i;

@@ -2,9 +2,12 @@
 // (i, i + rotary/2); dimensions from `rotary` on pass through.
 //   a' = a cos - b sin    b' = b cos + a sin,   (cos, sin) = table[position][i]
 //
-// q: [T][q_stride]   k, v: [T][kv_stride]   table: [positions][rotary/2] vec2
+// q: [T][q_stride]   k, v: [T][kv_stride]   table: [positions][rotary/2] (cos, sin), all as vec4
 // step: positions at `positions_at`, cache slots (block * block_size + offset) at `slots_at`
-// k_cache, v_cache: [block][kv_head][block_size][head_dim]
+// k_cache, v_cache: [block][kv_head][block_size][head_dim], stored as the import `put` does
+// head_dim and rotary are multiples of 8, strides of 4.
+#import kv
+#import put
 
 struct Params {
     tokens: u32,
@@ -21,59 +24,76 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> k: array<f32>;
-@group(0) @binding(2) var<storage, read> v: array<f32>;
-@group(0) @binding(3) var<storage, read> table: array<vec2<f32>>;
+@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> table: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> step: array<u32>;
-@group(0) @binding(5) var<storage, read_write> q: array<f32>;
-@group(0) @binding(6) var<storage, read_write> k_cache: array<f32>;
-@group(0) @binding(7) var<storage, read_write> v_cache: array<f32>;
+@group(0) @binding(5) var<storage, read_write> q: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> k_cache: array<KvWord>;
+@group(0) @binding(7) var<storage, read_write> v_cache: array<KvWord>;
 
-fn rotate(a: f32, b: f32, turn: vec2<f32>) -> vec2<f32> {
-    return vec2<f32>(fma(a, turn.x, -(b * turn.y)), fma(b, turn.x, a * turn.y));
+// Where eight values of a row lie: elements `a` and `b` of the row `offset` of a tile.
+struct Place {
+    tile: u32,
+    offset: u32,
+    a: u32,
+    b: u32,
+    local: u32,
 }
 
-// One thread: one token, one head (q heads, then kv heads), one pair or two plain dimensions.
+struct Turn {
+    cos: vec4<f32>,
+    sin: vec4<f32>,
+}
+
+fn rotate(x: mat2x4<f32>, t: Turn) -> mat2x4<f32> {
+    return mat2x4<f32>(fma(x[0], t.cos, -(x[1] * t.sin)), fma(x[1], t.cos, x[0] * t.sin));
+}
+
+// One thread: one token, one head (q heads, then kv heads), four pairs or eight plain dimensions.
+// A workgroup has whole heads only.
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
-    let id = (group.y * p.grid_x + group.x) * WG + local.x;
-    let pairs = p.head_dim / 2u;
-    let pair = id % pairs;
-    let head = (id / pairs) % (p.heads + p.kv_heads);
-    let t = id / (pairs * (p.heads + p.kv_heads));
-    if (t >= p.tokens) {
-        return;
-    }
-    let turns = p.rotary / 2u;
-    let rotated = pair < turns;
-    // Beyond the rotary part, pair numbers count two adjacent plain dimensions.
-    let a = select(pair * 2u, pair, rotated);
-    let b = select(pair * 2u + 1u, pair + turns, rotated);
-    var turn = vec2<f32>(1.0, 0.0);
+    let width = p.head_dim / 8u;
+    let heads = p.heads + p.kv_heads;
+    let own = local.x / width;
+    let eight = local.x % width;
+    let unit = (group.y * p.grid_x + group.x) * (WG / width) + own;
+    let live = own < WG / width && unit < p.tokens * heads;
+    let t = min(unit / heads, p.tokens - 1u);
+    let head = unit % heads;
+    let turns = p.rotary / 8u;
+    let rotated = eight < turns;
+    // Beyond the rotary part, a thread has two adjacent elements.
+    let a = select(eight * 2u, eight, rotated);
+    let b = select(eight * 2u + 1u, eight + turns, rotated);
+    var turn = Turn(vec4<f32>(1.0), vec4<f32>(0.0));
     if (rotated) {
-        turn = table[step[p.positions_at + t] * turns + pair];
+        let at = (step[p.positions_at + t] * turns + eight) * 2u;
+        let low = table[at];
+        let high = table[at + 1u];
+        turn = Turn(vec4<f32>(low.xz, high.xz), vec4<f32>(low.yw, high.yw));
     }
-    if (head < p.heads) {
-        let at = t * p.q_stride + head * p.head_dim;
-        if (rotated) {
-            let out = rotate(q[at + a], q[at + b], turn);
-            q[at + a] = out.x;
-            q[at + b] = out.y;
-        }
-        return;
+    if (live && rotated && head < p.heads) {
+        let at = (t * p.q_stride + head * p.head_dim) / 4u;
+        let out = rotate(mat2x4<f32>(q[at + a], q[at + b]), turn);
+        q[at + a] = out[0];
+        q[at + b] = out[1];
     }
-    let kv = head - p.heads;
-    let base = t * p.kv_stride + kv * p.head_dim;
+    let stores = live && head >= p.heads;
+    let kv = select(0u, head - p.heads, stores);
+    let from = (t * p.kv_stride + kv * p.head_dim) / 4u;
+    var k_row = mat2x4<f32>(vec4<f32>(0.0), vec4<f32>(0.0));
+    var v_row = k_row;
+    if (stores) {
+        k_row = mat2x4<f32>(k[from + a], k[from + b]);
+        v_row = mat2x4<f32>(v[from + a], v[from + b]);
+    }
+    if (rotated) {
+        k_row = rotate(k_row, turn);
+    }
     let slot = step[p.slots_at + t];
-    let block = slot / p.block_size;
-    let row = (block * p.kv_heads + kv) * p.block_size + slot % p.block_size;
-    let to = row * p.head_dim;
-    var out = vec2<f32>(k[base + a], k[base + b]);
-    if (rotated) {
-        out = rotate(out.x, out.y, turn);
-    }
-    k_cache[to + a] = out.x;
-    k_cache[to + b] = out.y;
-    v_cache[to + a] = v[base + a];
-    v_cache[to + b] = v[base + b];
+    let tile = slot / p.block_size * p.kv_heads + kv;
+    let place = Place(tile, slot % p.block_size, a, b, local.x);
+    put(stores, own, place, k_row, v_row);
 }

@@ -18,6 +18,8 @@ mod inspect;
 mod interrupt;
 #[path = "main/model.rs"]
 mod model;
+#[path = "main/quality.rs"]
+mod quality;
 #[cfg(feature = "viewer")]
 #[path = "main/recording.rs"]
 mod recording;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
+        Some(Command::Quality(args)) => quality::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
         #[cfg(feature = "viewer")]
         Some(Command::View(args)) => view::run(args),

@@ -5,19 +5,29 @@
 use crate::models::craft::{Checkpoint, EMBEDDING};
 use crate::support::{Decoder, On, Rows, World};
 use half::f16;
-use tilewright::base::{Format, Limits};
+use tilewright::base::{Format, KvType, Limits};
 use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
+use tilewright::model::Options;
 
 pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         let device = on.name();
-        rows.add_if(present.clone(), format!("company::logits.{device}"), move |()| logits(on));
+        for kv in KvType::ALL {
+            let row = format!("company::logits_{kv}.{device}");
+            rows.add_if(present.clone(), row, move |()| logits(on, kv));
+        }
+        rows.add_if(present.clone(), format!("company::kv_overflow.{device}"), move |()| {
+            kv_overflow(on);
+        });
+        rows.add_if(present.clone(), format!("company::tiny_pool_q8.{device}"), move |()| {
+            tiny_pool(on, KvType::Q8);
+        });
         rows.add_if(present.clone(), format!("company::partials_run_out.{device}"), move |()| {
             partials_run_out(on);
         });
         rows.add_if(present.clone(), format!("company::engine.{device}"), move |()| engine(on));
         rows.add_if(present.clone(), format!("company::tiny_pool.{device}"), move |()| {
-            tiny_pool(on);
+            tiny_pool(on, KvType::F32);
         });
         rows.add_if(present, format!("company::not_finite.{device}"), move |()| not_finite(on));
     }
@@ -106,9 +116,11 @@ fn alone(decoder: &mut Decoder, tokens: &[u32], chunk: usize) -> Logits {
     last
 }
 
-fn logits(on: On) {
+fn logits(on: On, kv: KvType) {
     let weights = Checkpoint::fable(2).folder();
-    let mut decoder = Decoder::of(&weights, on, CONTEXT);
+    let options = Options { kv, ..Decoder::options(CONTEXT) };
+    let decoder = Decoder::sized(&weights, on.device(), options);
+    let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(decoder.model.options.blocks, POOL);
     let tokens = ids(1, PROMPT + AFTER);
     let expected = alone(&mut decoder, &tokens, PROMPT);
@@ -237,9 +249,10 @@ fn engine(on: On) {
     assert_ne!(world.run(roomy, &[other]).all()[0].ids(), expected[3].ids());
 }
 
-fn tiny_pool(on: On) {
+fn tiny_pool(on: On, kv: KvType) {
     let weights = fable().expect("fable");
-    let world = World::open(&weights, on.device(), &options(64)).unwrap_or_else(|e| panic!("{e}"));
+    let options = LoadOptions { kv: Some(kv), ..options(64) };
+    let world = World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"));
     let request = |n: u32| GenerateRequest {
         prompt: ids(n + 200, 20 + 5 * n as usize),
         max_tokens: Some(30),
@@ -255,6 +268,36 @@ fn tiny_pool(on: On) {
     let tiny = world.run(Limits { blocks: 24, ..world.limits }, &requests);
     assert!(tiny.preempted > 0);
     assert!(tiny.all() == roomy.all(), "pressure changed an answer");
+}
+
+/// Case 45: values that f16 cannot hold end their request with an error; f32 holds them.
+fn kv_overflow(on: On) {
+    let mut checkpoint = Checkpoint::fable(2);
+    // The last layer's values a million times as large, and its output as much smaller.
+    for (part, factor) in [("v_proj", 1e6f32), ("o_proj", 1e-6)] {
+        let name = format!("model.layers.1.self_attn.{part}.weight");
+        let stored = checkpoint.tensors.get_mut(&name).expect("a matrix");
+        let values: Vec<f32> = stored.values().iter().map(|v| v * factor).collect();
+        (stored.format, stored.bytes) = (Format::F32, bytemuck::cast_slice(&values).to_vec());
+    }
+    let weights = checkpoint.folder();
+    let mut requests = requests();
+    requests.truncate(2);
+    let run = |kv| {
+        let options = LoadOptions { kv: Some(kv), ..options(64) };
+        let world = World::open(&weights, on.device(), &options);
+        let world = world.unwrap_or_else(|e| panic!("{e}"));
+        world.run(world.limits, &requests)
+    };
+    run(KvType::F32).all();
+    run(KvType::Q8).all();
+    let half = run(KvType::F16);
+    assert_eq!(half.state, EngineState::Serving);
+    for answer in half.answers {
+        let error = answer.expect_err("values beyond f16");
+        assert_eq!(error, GenerateError::NonFinite);
+        assert!(error.to_string().contains("--kv-dtype f32"), "{error}");
+    }
 }
 
 /// A token whose embedding is not a number: its request ends, nobody else's bits change, not

@@ -15,6 +15,7 @@ mod fable_http;
 mod gpu;
 mod kernels;
 mod models;
+mod quality;
 mod sampling;
 mod sched;
 #[cfg(feature = "server")]
@@ -41,6 +42,7 @@ fn main() -> std::process::ExitCode {
     gpu::rows(&mut rows);
     kernels::rows(&mut rows);
     models::rows(&mut rows);
+    quality::rows(&mut rows);
     sampling::rows(&mut rows);
     sched::rows(&mut rows);
     #[cfg(feature = "server")]

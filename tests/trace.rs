@@ -95,6 +95,7 @@ fn all_events() -> Vec<Event> {
             budget: 16,
             waiting: 0,
             free: 3,
+            unused: 15,
         },
         Event::RowPlanned { sequence, slot: 0, start: 4, len: 1, samples: true },
         Event::RowDelayed { sequence, free: 0 },

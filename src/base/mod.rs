@@ -3,6 +3,7 @@
 mod clock;
 mod format;
 mod ids;
+mod kv;
 mod limits;
 mod policy;
 mod rng;
@@ -10,6 +11,7 @@ mod rng;
 pub use clock::{Clock, ManualClock, MonotonicClock};
 pub use format::Format;
 pub use ids::{BlockId, RequestId, SequenceId, TokenId};
+pub use kv::KvType;
 pub use limits::Limits;
 pub use policy::{
     Admission, Batching, CLASS_MAX, FairUnit, Order, Policies, PolicyError, Prefill, PrefixCache,

@@ -1,10 +1,12 @@
 //! Twins of `attn_paged` and `attn_merge`.
 
 use super::Launch;
+use super::kv::Layout;
 use crate::kernels::attn::{
     AttnMergeParams, AttnParams, ITEM_WORDS, MERGE_WORDS, SPLIT_KEYS, partial_values,
 };
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 const TILE: usize = 64;
 
@@ -36,35 +38,34 @@ impl Partial {
 /// One sequence's cached keys and values for one kv head.
 struct Keys<'a> {
     p: AttnParams,
-    k: &'a [f32],
-    v: &'a [f32],
+    layout: Layout,
+    k: &'a [u32],
+    v: &'a [u32],
     table: &'a [u32],
     kv: usize,
-    head_dim: usize,
 }
 
 impl Keys<'_> {
-    fn row<'a>(&self, cache: &'a [f32], key: usize) -> &'a [f32] {
+    fn row<'a>(&self, cache: &'a [u32], key: usize) -> Cow<'a, [f32]> {
         let size = self.p.block_size as usize;
         let block = self.table[key / size] as usize;
-        let row = (block * self.p.kv_heads as usize + self.kv) * size + key % size;
-        &cache[row * self.head_dim..(row + 1) * self.head_dim]
+        self.layout.read(cache, block * self.p.kv_heads as usize + self.kv, key % size)
     }
 
     /// Attention of `q` over keys `begin..end` (within one split), by tiles at absolute positions.
     fn attend(&self, q: &[f32], begin: usize, end: usize) -> Partial {
-        let mut all = Partial::empty(self.head_dim);
+        let mut all = Partial::empty(self.layout.head_dim);
         for tile in (begin / TILE * TILE..end).step_by(TILE) {
             let keys = begin.max(tile)..end.min(tile + TILE);
-            let score = |key| dot(q, self.row(self.k, key)) * self.p.scale;
+            let score = |key| dot(q, &self.row(self.k, key)) * self.p.scale;
             let mut weights: Vec<f32> = keys.clone().map(score).collect();
             let m = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut l = 0.0;
-            let mut o = vec![0.0; self.head_dim];
+            let mut o = vec![0.0; self.layout.head_dim];
             for (key, weight) in keys.zip(&mut weights) {
                 *weight = (*weight - m).exp();
                 l += *weight;
-                for (o, v) in o.iter_mut().zip(self.row(self.v, key)) {
+                for (o, v) in o.iter_mut().zip(self.row(self.v, key).iter()) {
                     *o += *weight * v;
                 }
             }
@@ -88,7 +89,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub fn attn_paged(launch: &mut Launch<'_>) {
     let p: AttnParams = launch.params();
     let head_dim = launch.variant.constant("HD") as usize;
-    let (q, k, v, meta) = (launch.floats(0), launch.floats(1), launch.floats(2), launch.read[3]);
+    let (q, k, v, meta) = (launch.floats(0), launch.read[1], launch.read[2], launch.read[3]);
+    let layout = Layout::of(launch.variant, p.block_size, head_dim);
     let item_of = |i: u32| &meta[(p.items_at + i * ITEM_WORDS) as usize..][..ITEM_WORDS as usize];
     let rows: Vec<(u32, u32, u32)> = (0..p.items)
         .flat_map(|i| (0..item_of(i)[1]).flat_map(move |t| (0..p.heads).map(move |h| (i, t, h))))
@@ -99,7 +101,7 @@ pub fn attn_paged(launch: &mut Launch<'_>) {
             let item = item_of(i);
             let kv = (head / p.group) as usize;
             let table = &meta[item[3] as usize..];
-            let keys = Keys { p, k, v, table, kv, head_dim };
+            let keys = Keys { p, layout, k, v, table, kv };
             let at = (item[0] + t) as usize * p.q_stride as usize + head as usize * head_dim;
             let seen = item[2] + t + 1;
             let mut total = Partial::empty(head_dim);

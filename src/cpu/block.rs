@@ -1,6 +1,7 @@
 //! Twins of `norm_rms`, `norm_qk`, `rope_kv` and `act_glu`.
 
 use super::Launch;
+use super::kv::Layout;
 use crate::kernels::block::{ActGluParams, NormParams, NormQkParams, RopeKvParams};
 
 /// 1 / sqrt(mean(x^2) + eps).
@@ -62,8 +63,8 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
     };
     let [q, k_cache, v_cache] = &mut launch.write[..] else { unreachable!("three bindings") };
     let q: &mut [f32] = bytemuck::cast_slice_mut(q);
-    let k_cache: &mut [f32] = bytemuck::cast_slice_mut(k_cache);
-    let v_cache: &mut [f32] = bytemuck::cast_slice_mut(v_cache);
+    let layout = Layout::of(launch.variant, p.block_size, head_dim);
+    let mut rotated = vec![0.0; head_dim];
     for t in 0..p.tokens as usize {
         let position = meta[p.positions_at as usize + t];
         let (block, offset) = {
@@ -76,11 +77,11 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
         }
         for kv in 0..p.kv_heads as usize {
             let from = t * p.kv_stride as usize + kv * head_dim;
-            let row = (block * p.kv_heads as usize + kv) * p.block_size as usize + offset;
-            let to = row * head_dim..(row + 1) * head_dim;
-            k_cache[to.clone()].copy_from_slice(&k[from..from + head_dim]);
-            rotate(&mut k_cache[to.clone()], position);
-            v_cache[to].copy_from_slice(&v[from..from + head_dim]);
+            let tile = block * p.kv_heads as usize + kv;
+            rotated.copy_from_slice(&k[from..from + head_dim]);
+            rotate(&mut rotated, position);
+            layout.write(k_cache, tile, offset, &rotated);
+            layout.write(v_cache, tile, offset, &v[from..from + head_dim]);
         }
     }
 }

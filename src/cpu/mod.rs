@@ -4,6 +4,7 @@
 mod attn;
 mod block;
 mod experts;
+mod kv;
 mod mul;
 mod quant;
 mod sample;

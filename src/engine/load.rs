@@ -4,7 +4,7 @@
 use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
 use super::sampling::SamplingDefaults;
-use crate::base::{Clock, Limits, TokenId};
+use crate::base::{Clock, KvType, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
 use crate::text::{
@@ -45,6 +45,8 @@ pub struct LoadOptions {
     pub step_tokens: Option<u32>,
     /// Bytes of KV cache; min(1 GiB, sequences × context).
     pub kv_memory: Option<u64>,
+    /// How the KV cache is stored; f16, on software devices f32.
+    pub kv: Option<KvType>,
     /// Tokens per KV block; 16.
     pub block_size: Option<u32>,
     /// The name it is served under; the file's.
@@ -84,12 +86,14 @@ impl Sizes {
         let block_size = wanted.block_size.unwrap_or(BLOCK_SIZE_DEFAULT).max(1);
         let sequences = wanted.sequences.unwrap_or(SEQUENCES_DEFAULT).max(1);
         let context = wanted.context.unwrap_or(spec.context).min(spec.context).max(1);
-        let block_bytes = spec.kv_bytes_per_token().saturating_mul(u64::from(block_size));
+        let default = if facts.software() { KvType::F32 } else { KvType::F16 };
+        let kv = wanted.kv.unwrap_or(default);
+        let block_bytes = spec.kv_bytes_per_token(kv).saturating_mul(u64::from(block_size));
         let most = u64::from(context.div_ceil(block_size)) * u64::from(sequences);
         let full = most.saturating_mul(block_bytes);
         let allowed = wanted.kv_memory.unwrap_or(KV_BYTES_DEFAULT.min(full));
         // K and V of a layer are one binding each.
-        let layer_block = u64::from(spec.kv_dim()) * 4 * u64::from(block_size);
+        let layer_block = spec.cache_bytes_per_token(kv) * u64::from(block_size);
         let bound = facts.binding_bytes_max.min(facts.buffer_bytes_max) / layer_block;
         let blocks = (allowed / block_bytes).min(bound).min(u64::from(u32::MAX / block_size));
         if blocks == 0 {
@@ -108,6 +112,7 @@ impl Sizes {
             .clamp(1, fits)
             .max(sequences.min(fits));
         let options = Options {
+            kv,
             block_size,
             blocks,
             step_tokens_max,
@@ -141,6 +146,19 @@ pub fn load(
     let mut warnings = Vec::new();
     let card = read_card(weights, sizes.spec.vocab, wanted, &mut warnings)?;
     let model = Model::load(weights, device.as_mut(), sizes.options, progress)?;
+    if model.options.blocks < sizes.options.blocks {
+        let mib = |blocks: u32| {
+            let tokens = u64::from(blocks) * u64::from(model.options.block_size);
+            (tokens * model.spec.kv_bytes_per_token(model.options.kv)) >> 20
+        };
+        warnings.push(format!(
+            "the device has not the memory for {} MiB of KV cache; it holds {} MiB now, and a \
+             sequence may have {} tokens (--kv-memory and --ctx-size choose other sizes)",
+            mib(sizes.options.blocks),
+            mib(model.options.blocks),
+            model.options.context_max
+        ));
+    }
     self_check(&model, device.as_mut())?;
     let step_tokens_max = match wanted.step_tokens {
         Some(tokens) => tokens.min(model.options.step_tokens_max),

@@ -72,7 +72,10 @@ pub enum SubmitError {
 pub enum GenerateError {
     #[error(transparent)]
     Refused(#[from] SubmitError),
-    #[error("the model produced numbers that are not finite; this request was ended")]
+    #[error(
+        "the model produced numbers that are not finite, so this request was ended; where the KV \
+         cache is f16, --kv-dtype f32 may hold them"
+    )]
     NonFinite,
     #[error("the answer was not read fast enough: {0} messages were pending")]
     SlowReader(usize),

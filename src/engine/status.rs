@@ -25,6 +25,8 @@ pub struct Status {
     pub waiting: u32,
     pub blocks_used: u32,
     pub blocks_total: u32,
+    /// Token slots in blocks of running sequences that hold no computed token.
+    pub slots_unused: u64,
     /// Steps run since start.
     pub steps: u64,
     /// Positions computed since start, prompts and recomputations included.

@@ -406,6 +406,7 @@ impl<R: Runner> Engine<R> {
         self.now.open = self.table.len() as u32;
         self.now.running = self.sched.running();
         self.now.waiting = self.sched.waiting();
+        self.now.slots_unused = self.sched.slots_unused();
         self.now.blocks_used = self.now.blocks_total - self.sched.free_blocks();
         self.status.send_if_modified(|seen| {
             let changed = *seen != self.now;

@@ -1,6 +1,7 @@
 //! Paged attention: the work list a step is cut into on the host, and the launches that read it.
 
 use super::{Kernel, fold_grid, named};
+use crate::base::KvType;
 use crate::record::{Binding, Facts, Recording, VariantId};
 
 #[repr(C)]
@@ -140,6 +141,7 @@ pub struct Attn<'a> {
     pub items_at: u32,
     pub merges_at: u32,
     pub heads: Heads,
+    pub kv: KvType,
     pub block_size: u32,
     pub scale: f32,
     /// Keys that a row sees, itself included; `None` for all before it.
@@ -156,13 +158,13 @@ pub struct Attn<'a> {
 impl Attn<'_> {
     /// Items of few rows have a narrower variant on software devices, where idle rows cost time.
     fn variant(&self, facts: &Facts) -> VariantId {
-        let Heads { head_dim, .. } = self.heads;
+        let (Heads { head_dim, .. }, kv) = (self.heads, self.kv);
         match super::width_suffix(facts) {
-            "" => named(&format!("attn_paged.hd{head_dim}")),
+            "" => named(&format!("attn_paged.hd{head_dim}.{kv}")),
             suffix => {
                 let narrow = self.heads.group() <= 4 && self.work.items.iter().all(|i| i[1] == 1);
                 let rows = if narrow { 4 } else { ITEM_ROWS };
-                named(&format!("attn_paged.hd{head_dim}.r{rows}{suffix}"))
+                named(&format!("attn_paged.hd{head_dim}.{kv}.r{rows}{suffix}"))
             }
         }
     }

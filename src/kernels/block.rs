@@ -1,6 +1,7 @@
 //! The kernels around the products of a transformer block: norms, RoPE with KV write, gate.
 
 use super::{Kernel, fold_grid, named};
+use crate::base::KvType;
 use crate::record::{Binding, Facts, Recording};
 
 #[repr(C)]
@@ -132,12 +133,17 @@ pub struct RopeKvParams {
     pub grid_x: u32,
 }
 
+/// Threads of a workgroup of `rope_kv`.
+const ROPE_WIDTH: u32 = 64;
+
 pub const ROPE_KV: Kernel = Kernel { stem: "rope_kv", bindings: 7, writes: &[4, 5, 6] };
 
-/// Rotates q in place; rotates k and writes it with v into the cache.
+/// Rotates q in place; rotates k and writes it with v into the cache. `head_dim` and `rotary` are
+/// multiples of 8.
 pub struct RopeKv {
     /// `grid_x` is filled in by `record`.
     pub params: RopeKvParams,
+    pub kv: KvType,
     pub q: Binding,
     pub k: Binding,
     pub v: Binding,
@@ -152,12 +158,13 @@ impl RopeKv {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
         let mut params = self.params;
         let heads = params.heads + params.kv_heads;
-        let threads = params.tokens * heads * (params.head_dim / 2);
-        let grid = fold_grid(threads.div_ceil(64), facts);
+        // Eight values a thread, whole heads a workgroup.
+        let heads_of_group = ROPE_WIDTH / (params.head_dim / 8);
+        let grid = fold_grid((params.tokens * heads).div_ceil(heads_of_group), facts);
         params.grid_x = grid[0];
         let (cache, table, meta) = ([self.k_cache, self.v_cache], self.table, self.meta);
         let bindings = vec![self.k, self.v, table, meta, self.q, cache[0], cache[1]];
-        recording.dispatch(named("rope_kv"), &params, bindings, grid);
+        recording.dispatch(named(&format!("rope_kv.{}", self.kv)), &params, bindings, grid);
     }
 }
 

@@ -3,6 +3,7 @@
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use tilewright::base::KvType;
 
 /// Portable LLM inference: continuous batching and paged KV on any GPU, and why a token was late.
 #[derive(Parser)]
@@ -39,6 +40,10 @@ pub enum Command {
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
     #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
+    /// Compare a model's answers on a text with a reference model's, or with its own when keys and
+    /// values are stored in another type.
+    #[command(after_help = "Example: tilewright quality -m small.gguf --against large.gguf")]
+    Quality(QualityArgs),
     /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
@@ -109,6 +114,10 @@ pub struct ModelArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     #[arg(env = "TILEWRIGHT_KV_MEMORY", help_heading = "Scheduling")]
     pub kv_memory: Option<u64>,
+    /// How the KV cache is stored: f32, f16, or q8 (8 bits with a scale per token and head)
+    /// [default: f16, f32 on software adapters and on the processor].
+    #[arg(long, value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE", help_heading = "Scheduling")]
+    pub kv_dtype: Option<KvType>,
     /// Tokens per KV block.
     #[arg(long, value_name = "TOKENS", default_value = "16", value_parser = ["16", "32"])]
     #[arg(env = "TILEWRIGHT_BLOCK_SIZE", help_heading = "Scheduling")]
@@ -282,6 +291,28 @@ pub struct VerifyArgs {
     /// Largest difference of a logit that passes.
     #[arg(long, default_value_t = 1e-3, value_name = "T", env = "TILEWRIGHT_TOLERANCE")]
     pub tolerance: f32,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct QualityArgs {
+    /// Model that is judged: `fable` (built in), a .gguf file, or a Hugging Face folder.
+    #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL")]
+    pub model: String,
+    /// Reference model with the same vocabulary [default: the same model].
+    #[arg(long, value_name = "MODEL", env = "TILEWRIGHT_AGAINST")]
+    pub against: Option<String>,
+    /// How the judged model stores keys and values: f32, f16 or q8; the reference has f32
+    /// [default: f32].
+    #[arg(long, value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE")]
+    pub kv_dtype: Option<KvType>,
+    /// Text to predict [default: 450 words that come with the program].
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_TEXT")]
+    pub text: Option<PathBuf>,
+    /// Print JSON [default: false].
+    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
+    pub json: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
+use tilewright::base::KvType;
 use tilewright::engine::{LoadOptions, ModelCard, SamplingDefaults, read_card, template_source};
 use tilewright::model::Spec;
 use tilewright::weights::{GgufValue, Meta, Tensor, Weights};
@@ -94,7 +95,8 @@ fn spec_value(spec: &Spec) -> Value {
         "rope_dimensions": spec.rope.rotary,
         "rope_scaling": format!("{:?}", spec.rope.scaling),
         "tied_head": spec.tied_head,
-        "kv_bytes_per_token": spec.kv_bytes_per_token(),
+        "kv_bytes_per_token": KvType::ALL.map(|kv| (kv.name(), spec.kv_bytes_per_token(kv)))
+            .into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     })
 }
 

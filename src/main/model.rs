@@ -45,6 +45,7 @@ pub fn options(args: &ModelArgs) -> Result<LoadOptions> {
         sequences: args.max_num_seqs,
         step_tokens: args.max_num_batched_tokens,
         kv_memory: args.kv_memory,
+        kv: args.kv_dtype,
         block_size: args.block_size.parse().ok(),
         name: args.served_model_name.clone(),
         template: args.chat_template.as_ref().map(read).transpose()?,
@@ -68,11 +69,12 @@ pub fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) 
     let sizes = Sizes::choose(weights, device.facts(), options)?;
     let (budget, o) = (&sizes.budget, &sizes.options);
     eprintln!(
-        "model: {} ({}), weights {}, KV {} ({} blocks x {} tokens), scratch {}",
+        "model: {} ({}), weights {}, KV {} ({}, {} blocks x {} tokens), scratch {}",
         weights.name(),
         sizes.spec.architecture,
         mib(budget.weights),
         mib(budget.kv),
+        o.kv,
         o.blocks,
         o.block_size,
         mib(budget.scratch),

@@ -123,6 +123,7 @@ impl Model {
             items_at: meta.items,
             merges_at: meta.merges,
             heads: self.heads(),
+            kv: self.options.kv,
             block_size: self.options.block_size,
             scale: spec.attention_scale,
             window: spec.windows[l],
@@ -185,6 +186,7 @@ impl Model {
         };
         RopeKv {
             params,
+            kv: self.options.kv,
             q: s.q,
             k: s.k,
             v: s.v,

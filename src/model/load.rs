@@ -3,16 +3,19 @@
 
 use super::loader::Loader;
 use super::{ModelError, Moe, Rope, Spec};
+use crate::base::KvType;
 use crate::kernels::attn::{Heads, partial_values};
 use crate::kernels::experts::{Experts, Route};
 use crate::kernels::mul::Matrix;
 use crate::kernels::{layout, sample};
-use crate::record::{Binding, Device, Facts};
+use crate::record::{Binding, Device, DeviceError, Facts};
 use crate::weights::Weights;
 
 /// Sizes that the engine chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// How keys and values are stored.
+    pub kv: KvType,
     pub block_size: u32,
     pub blocks: u32,
     /// Tokens of one step.
@@ -186,7 +189,7 @@ impl Model {
             let streams = layout::stream_bytes(tensor.format, rows, cols);
             bytes = bytes.saturating_add(streams.map_or(u64::MAX, |s| s.total));
         }
-        let kv = spec.kv_bytes_per_token().saturating_mul(pool_tokens(options));
+        let kv = spec.kv_bytes_per_token(options.kv).saturating_mul(pool_tokens(options));
         let ropes = [Some(&spec.rope), spec.local_rope.as_ref()].into_iter().flatten();
         let rotary = ropes.map(|rope| u64::from(rope.rotary)).sum::<u64>();
         let rope = u64::from(options.context_max) * rotary * 4;
@@ -194,7 +197,8 @@ impl Model {
         Ok(Budget { weights: bytes, kv, scratch })
     }
 
-    /// Puts the model on `device`.
+    /// Puts the model on `device`. Where the device has not the memory for the KV cache asked for,
+    /// `options` of the result say what it has got.
     pub fn load(
         weights: &Weights,
         device: &mut dyn Device,
@@ -218,18 +222,8 @@ impl Model {
         }
         let mut loader = Loader::new(weights, device, &spec, progress);
         let Weighed { embedding, head, final_norm, layers } = loader.load()?;
-        let caches = caches(&mut loader, &spec, &options)?;
-        let mut table = |label: &str, rope: &Rope| {
-            let table = rope.table(options.context_max);
-            loader.buffer(label, bytemuck::cast_slice(&table))
-        };
-        let rope = table("rope table", &spec.rope)?;
-        let local = match &spec.local_rope {
-            Some(local) => table("local rope table", local)?,
-            None => rope,
-        };
-        let scratch = scratch(&mut loader, &spec, &options, &facts)?;
-        let ropes = [rope, local];
+        let (options, rooms) = rooms(&mut loader, &spec, options, &facts)?;
+        let Rooms { caches, ropes, scratch } = rooms;
         Ok(Self {
             spec,
             options,
@@ -320,12 +314,60 @@ fn edits_per_row(spec: &Spec, options: &Options) -> u32 {
     options.context_max.min(spec.vocab) + 1024 + 64
 }
 
+/// What is made beside the weights.
+struct Rooms {
+    caches: Vec<Cache>,
+    ropes: [Binding; 2],
+    scratch: Scratch,
+}
+
+/// Makes caches, tables and scratch. Where memory runs out, the KV cache is halved until all fit.
+fn rooms(
+    loader: &mut Loader<'_>,
+    spec: &Spec,
+    mut options: Options,
+    facts: &Facts,
+) -> Result<(Options, Rooms), ModelError> {
+    let before = loader.made();
+    loop {
+        match rooms_of(loader, spec, &options, facts) {
+            Err(ModelError::Device(DeviceError::OutOfMemory { .. })) if options.blocks > 1 => {
+                loader.free_from(before);
+                options.blocks /= 2;
+                let pool = u32::try_from(pool_tokens(&options)).unwrap_or(u32::MAX);
+                options.context_max = options.context_max.min(pool);
+            }
+            done => return Ok((options, done?)),
+        }
+    }
+}
+
+fn rooms_of(
+    loader: &mut Loader<'_>,
+    spec: &Spec,
+    options: &Options,
+    facts: &Facts,
+) -> Result<Rooms, ModelError> {
+    let caches = caches(loader, spec, options)?;
+    let mut table = |label: &str, rope: &Rope| {
+        let table = rope.table(options.context_max);
+        loader.buffer(label, bytemuck::cast_slice(&table))
+    };
+    let rope = table("rope table", &spec.rope)?;
+    let local = match &spec.local_rope {
+        Some(local) => table("local rope table", local)?,
+        None => rope,
+    };
+    let scratch = scratch(loader, spec, options, facts)?;
+    Ok(Rooms { caches, ropes: [rope, local], scratch })
+}
+
 fn caches(
     loader: &mut Loader<'_>,
     spec: &Spec,
     options: &Options,
 ) -> Result<Vec<Cache>, ModelError> {
-    let bytes = u64::from(spec.kv_dim()) * 4 * pool_tokens(options);
+    let bytes = spec.cache_bytes_per_token(options.kv) * pool_tokens(options);
     let mut caches = Vec::new();
     for l in 0..spec.layers {
         let k = loader.zeros(&format!("K cache of layer {l}"), bytes)?;

@@ -31,6 +31,8 @@ pub(super) struct Loader<'a> {
     spec: &'a Spec,
     /// Read and upload; otherwise only look.
     upload: bool,
+    /// Every buffer made so far.
+    made: Vec<BufferId>,
     used: BTreeSet<String>,
     done: u64,
     total: u64,
@@ -46,7 +48,8 @@ impl<'a> Loader<'a> {
     ) -> Self {
         let total = weights.tensors().values().map(|t| t.bytes).sum();
         let used = BTreeSet::new();
-        Self { weights, device, spec, upload: false, used, done: 0, total, progress }
+        let made = Vec::new();
+        Self { weights, device, spec, upload: false, made, used, done: 0, total, progress }
     }
 
     /// Looks at everything, then loads it.
@@ -399,7 +402,20 @@ impl<'a> Loader<'a> {
             return Err(DeviceError::TooLarge { label, bytes, limit }.into());
         }
         let buffer = self.device.create_buffer(label, bytes)?;
+        self.made.push(buffer);
         Ok(Binding { buffer, offset: 0, bytes })
+    }
+
+    /// Buffers made so far, for [`Loader::free_from`].
+    pub fn made(&self) -> usize {
+        self.made.len()
+    }
+
+    /// Frees every buffer made since there were `count`.
+    pub fn free_from(&mut self, count: usize) {
+        for buffer in self.made.split_off(count) {
+            self.device.free_buffer(buffer);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::family::{Activation, Bias, FAMILIES, Family};
 use super::names::{Dialect, Part};
 use super::rope::Scaling;
 use super::{ModelError, gguf, hf};
+use crate::base::KvType;
 use crate::kernels::attn::HEAD_DIMS;
 use crate::kernels::experts::{EXPERTS_MAX, Scoring, USED_MAX};
 use crate::weights::{Meta, Weights};
@@ -177,8 +178,13 @@ impl Spec {
     }
 
     /// Bytes of K and V of one token in all layers, at four bytes a value.
-    pub fn kv_bytes_per_token(&self) -> u64 {
-        u64::from(self.layers) * u64::from(self.kv_dim()) * 2 * 4
+    pub fn kv_bytes_per_token(&self, kv: KvType) -> u64 {
+        u64::from(self.layers) * 2 * self.cache_bytes_per_token(kv)
+    }
+
+    /// Bytes of K, or of V, of one token in one layer.
+    pub fn cache_bytes_per_token(&self, kv: KvType) -> u64 {
+        u64::from(self.kv_heads) * kv.row_bytes(self.head_dim)
     }
 
     /// The rotation of layer `l`.
@@ -235,9 +241,10 @@ impl Spec {
             return fail("head_dim", format!("{} is not one of {known}", self.head_dim));
         }
         for rope in [Some(&self.rope), self.local_rope.as_ref()].into_iter().flatten() {
-            if !rope.rotary.is_multiple_of(2) || rope.rotary > self.head_dim {
+            if !rope.rotary.is_multiple_of(8) || rope.rotary > self.head_dim {
                 let (rotary, head) = (rope.rotary, self.head_dim);
-                return fail("rope dimensions", format!("{rotary} of a head of {head}"));
+                let problem = format!("{rotary} of a head of {head}, not a multiple of 8");
+                return fail("rope dimensions", problem);
             }
         }
         // Rows of q are counted in 32 bits, those of fused tensors too.

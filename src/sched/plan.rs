@@ -121,6 +121,7 @@ impl Scheduler {
             budget: plan.budget,
             waiting: count(self.queue.len()),
             free: self.pool.free(),
+            unused: self.slots_unused(),
         });
         events.extend(plan.rows.iter().map(|&r| {
             let PlanRow { sequence, slot, start, len, samples, pad } = r;

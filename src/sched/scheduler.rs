@@ -231,6 +231,24 @@ impl Scheduler {
         self.pool.index.narrow(bits);
     }
 
+    /// Token slots in the blocks of running sequences that hold a computed token, or will when
+    /// the planned steps have run. What sequences share counts once for each.
+    pub fn slots_used(&self) -> u64 {
+        let size = self.limits.block_size;
+        let used = |&e: &u32| {
+            let s = &self.table[e as usize];
+            u64::from(s.computed.saturating_sub(s.expired * size))
+        };
+        self.running.iter().map(used).sum()
+    }
+
+    /// The other slots of those blocks: what paging wastes.
+    pub fn slots_unused(&self) -> u64 {
+        let held = |&e: &u32| u64::from(self.table[e as usize].held_blocks());
+        let held: u64 = self.running.iter().map(held).sum();
+        (held * u64::from(self.limits.block_size)).saturating_sub(self.slots_used())
+    }
+
     /// True when nothing waits, runs or is in flight.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.running.is_empty() && self.planned == self.committed

@@ -47,6 +47,7 @@ async fn health(State(app): State<Arc<App>>) -> ApiResult<Response> {
         "waiting": status.waiting,
         "kv_blocks_used": status.blocks_used,
         "kv_blocks_total": status.blocks_total,
+        "kv_slots_unused": status.slots_unused,
         "steps": status.steps,
         "tokens_computed": status.tokens_computed,
         "tokens_generated": status.tokens_generated,

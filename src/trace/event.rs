@@ -90,6 +90,10 @@ pub enum Event {
         budget: u32,
         waiting: u32,
         free: u32,
+        /// Token slots in the blocks of running sequences that hold no computed token, this
+        /// step's included.
+        #[serde(default)]
+        unused: u64,
     },
     /// One sequence's part of the step: positions `start .. start + len`.
     RowPlanned { sequence: SequenceId, slot: u32, start: u32, len: u32, samples: bool },

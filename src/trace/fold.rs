@@ -217,7 +217,7 @@ fn expire(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32) {
 fn step(picture: &mut Picture, event: &Event) {
     let last = &mut picture.last_step;
     match *event {
-        Event::StepPlanned { step, decode, tokens, padding, budget, .. } => {
+        Event::StepPlanned { step, decode, tokens, padding, budget, unused, .. } => {
             picture.counters.steps += 1;
             picture.counters.decode_tokens += u64::from(decode);
             let prefill = tokens.saturating_sub(decode).saturating_sub(padding);
@@ -225,8 +225,8 @@ fn step(picture: &mut Picture, event: &Event) {
             picture.counters.padding_tokens += u64::from(padding);
             let mut rows = std::mem::take(&mut last.rows);
             rows.clear();
-            *last =
-                StepPicture { step, budget, tokens, decode, padding, rows, ..Default::default() };
+            let zero = StepPicture::default();
+            *last = StepPicture { step, budget, tokens, decode, padding, unused, rows, ..zero };
         }
         Event::RowPlanned { sequence, slot, start, len, samples } => {
             let row =

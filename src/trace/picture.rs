@@ -142,6 +142,8 @@ pub struct StepPicture {
     pub tokens: u32,
     pub decode: u32,
     pub padding: u32,
+    /// Token slots in held blocks that hold no computed token.
+    pub unused: u64,
     pub rows: Vec<RowPicture>,
     pub plan_micros: u64,
     pub build_micros: u64,

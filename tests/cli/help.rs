@@ -16,6 +16,7 @@ const COMMANDS: [&[&str]; 11] = [
     &["inspect"],
     &["doctor"],
     &["verify"],
+    &["quality"],
     &["bench"],
     &["bench", "model"],
     &["--version"],

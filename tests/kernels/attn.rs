@@ -3,8 +3,10 @@
 //! holds NaN, and entries of block tables that a window has left behind name a block of NaN, or
 //! none at all. However the rows are cut into work items, the bits stay.
 
+use super::kv::Form;
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
+use tilewright::base::KvType;
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, Heads, first_key, partial_values};
 use tilewright::record::{DeviceKind, Facts, Recording};
 
@@ -43,6 +45,7 @@ struct World {
     heads: Heads,
     scale: f32,
     window: Option<u32>,
+    kv: KvType,
     sequences: Vec<Sequence>,
     q: Vec<f32>,
     wanted: Vec<Wanted>,
@@ -70,20 +73,26 @@ const CUTS: [(&str, Cut); 5] = [
 
 impl World {
     fn new(head_dim: u32, heads: (u32, u32), draws: &mut Draws) -> Self {
-        Self::with_window(head_dim, heads, None, draws)
+        Self::with(head_dim, heads, None, KvType::F32, draws)
     }
 
-    fn with_window(
+    fn with(
         head_dim: u32,
         (heads, kv_heads): (u32, u32),
         window: Option<u32>,
+        kv: KvType,
         draws: &mut Draws,
     ) -> Self {
         let tokens: u32 = ROWS.iter().map(|r| r.1).sum();
         let mut sequences = Vec::new();
         for (start, len) in ROWS {
             let count = ((start + len) * kv_heads * head_dim) as usize;
-            sequences.push(Sequence { k: draws.values(count), v: draws.values(count) });
+            let form = Form { kv, block_size: 1, head_dim };
+            let mut values = || {
+                let values = draws.values(count);
+                values.chunks(head_dim as usize).flat_map(|row| form.stored(row)).collect()
+            };
+            sequences.push(Sequence { k: values(), v: values() });
         }
         let mut q = draws.values((tokens * (heads * head_dim + 4)) as usize);
         for q in q.chunks_mut((heads * head_dim + 4) as usize) {
@@ -92,7 +101,7 @@ impl World {
         let heads = Heads { heads, kv_heads, head_dim };
         // Scores of some units each way: neither flat nor one key only.
         let scale = 6.0 / (head_dim as f32).sqrt();
-        let mut world = Self { heads, scale, window, sequences, q, wanted: Vec::new() };
+        let mut world = Self { heads, scale, window, kv, sequences, q, wanted: Vec::new() };
         world.wanted = world.reference();
         world
     }
@@ -146,25 +155,25 @@ impl World {
     }
 
     /// The cache with blocks in random order, and each sequence's table with a block of NaN behind.
-    fn cache(&self, block_size: u32) -> ([Vec<f32>; 2], Vec<Vec<u32>>) {
+    fn cache(&self, block_size: u32) -> ([Vec<u32>; 2], Vec<Vec<u32>>) {
         let Heads { kv_heads, head_dim, .. } = self.heads;
         let count = |(start, len): (u32, u32)| (start + len).div_ceil(block_size);
         let blocks: u32 = ROWS.into_iter().map(count).sum::<u32>() + 3;
         let mut free = Draws::new(SEED ^ u64::from(block_size)).order(blocks);
         let poison = free.pop().expect("a block");
-        let size = (blocks * kv_heads * block_size * head_dim) as usize;
-        let mut caches = [vec![f32::NAN; size], vec![f32::NAN; size]];
+        let form = Form { kv: self.kv, block_size, head_dim };
+        let empty = vec![form.poison(); form.words(blocks * kv_heads)];
+        let mut caches = [empty.clone(), empty];
         let mut tables = Vec::new();
         for ((start, len), sequence) in ROWS.into_iter().zip(&self.sequences) {
             let mut table = free.split_off(free.len() - count((start, len)) as usize);
             for key in 0..start + len {
                 for kv in 0..kv_heads {
                     let block = table[(key / block_size) as usize];
-                    let row = (block * kv_heads + kv) * block_size + key % block_size;
-                    let (to, from) = (row * head_dim, (key * kv_heads + kv) * head_dim);
+                    let from = ((key * kv_heads + kv) * head_dim) as usize;
                     for (cache, of) in caches.iter_mut().zip([&sequence.k, &sequence.v]) {
-                        cache[to as usize..(to + head_dim) as usize]
-                            .copy_from_slice(&of[from as usize..(from + head_dim) as usize]);
+                        let row = &of[from..from + head_dim as usize];
+                        form.write(cache, block * kv_heads + kv, key % block_size, row);
                     }
                 }
             }
@@ -213,13 +222,14 @@ impl World {
             items_at,
             merges_at,
             heads: self.heads,
+            kv: self.kv,
             block_size: cut.block_size,
             scale: self.scale,
             window: self.window,
             q: lab.floats(&self.q),
             q_stride: self.stride() as u32,
-            k_cache: lab.floats(&k),
-            v_cache: lab.floats(&v),
+            k_cache: lab.words(&k),
+            v_cache: lab.words(&v),
             meta: lab.words(&meta),
             partial: lab.floats(&vec![f32::NAN; partials as usize]),
             out: lab.floats(&out),
@@ -268,7 +278,7 @@ pub fn windows(on: On, head_dim: u32) {
     let mut lab = Lab::open(on);
     let mut draws = Draws::new(SEED);
     for window in [17, 300] {
-        let world = World::with_window(head_dim, HEADS[1], Some(window), &mut draws);
+        let world = World::with(head_dim, HEADS[1], Some(window), KvType::F32, &mut draws);
         for (width, facts) in widths(&lab) {
             let mut first: Option<Vec<f32>> = None;
             for (name, cut) in &CUTS[2..4] {
@@ -287,6 +297,25 @@ pub fn windows(on: On, head_dim: u32) {
         let all = world.run(WHOLE, &facts, list_all, &mut lab);
         let clipped = world.run(WHOLE, &facts, |_| {}, &mut lab);
         same_bits(&all, &clipped).unwrap_or_else(|e| panic!("window {window}, {e}"));
+    }
+}
+
+/// The packed types, through a window and without.
+pub fn packed(on: On, head_dim: u32) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for (kv, window, cuts) in [(KvType::F16, None, 1..3), (KvType::Q8, Some(70), 1..4)] {
+        let world = World::with(head_dim, HEADS[1], window, kv, &mut draws);
+        for (width, facts) in widths(&lab) {
+            let mut first: Option<Vec<f32>> = None;
+            for (name, cut) in &CUTS[cuts.clone()] {
+                let what = format!("{kv}, {width}, {name}, seed {SEED:#x}");
+                let out = world.run(*cut, &facts, |_| {}, &mut lab);
+                compare(&out, &world.wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let first = first.get_or_insert_with(|| out.clone());
+                same_bits(first, &out).unwrap_or_else(|e| panic!("{what} changes bits: {e}"));
+            }
+        }
     }
 }
 
@@ -316,7 +345,7 @@ pub fn faults_are_seen() {
     // One key more is a slot that nobody wrote: NaN must come through.
     let bad = world.run(WHOLE, &facts, |work| work.items[0][2] += 1, &mut lab);
     assert!(bad[..16].iter().all(|v| v.is_nan()), "a foreign slot was read unnoticed");
-    let narrow = World::with_window(16, (6, 2), Some(17), &mut draws);
+    let narrow = World::with(16, (6, 2), Some(17), KvType::F32, &mut draws);
     let mut wider = World { window: Some(18), ..narrow };
     let bad = wider.run(WHOLE, &facts, |_| {}, &mut lab);
     assert!(compare(&bad, &wider.wanted).is_err(), "a key too many in the window");

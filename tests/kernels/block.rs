@@ -1,16 +1,13 @@
-//! `norm_rms`, `norm_qk`, `rope_kv` and `act_glu` against f64.
+//! `norm_rms`, `norm_qk` and `act_glu` against f64.
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
-use tilewright::kernels::attn::HEAD_DIMS;
-use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams, RopeKv, RopeKvParams};
+use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams};
 use tilewright::kernels::variants;
 use tilewright::record::{Binding, Recording};
 
 /// Allowed relative error of a normed value: its sum, a root, two products.
 const NORM_TOLERANCE: f64 = 2e-6;
-/// Allowed error of a rotated pair of values below 1.
-const ROPE_TOLERANCE: f64 = 2e-7;
 /// Allowed relative error of silu: WGSL allows exp a few units in the last place per unit of |x|.
 const GLU_TOLERANCE: f64 = 1e-5;
 
@@ -268,132 +265,5 @@ pub fn act_glu(on: On) {
     for (i, v) in got.iter().enumerate() {
         let there = i % stride < dim;
         assert!(if there { (v - 2.452_723).abs() < 1e-4 } else { *v == 0.0 }, "{i}: {v}");
-    }
-}
-
-/// q, k, v, their cos and sin, and where they go.
-struct Rope {
-    params: RopeKvParams,
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    table: Vec<f32>,
-    positions: Vec<u32>,
-    slots: Vec<u32>,
-    cache_rows: usize,
-}
-
-const POSITIONS: u32 = 50;
-
-impl Rope {
-    fn new(tokens: u32, head_dim: u32, rotary: u32, block_size: u32, draws: &mut Draws) -> Self {
-        let (heads, kv_heads) = (3, 2);
-        let (q_stride, kv_stride) = (heads * head_dim + 4, kv_heads * head_dim + 8);
-        let values = |n: u32, draws: &mut Draws| draws.values((tokens * n) as usize);
-        let slots = 4 * block_size;
-        let angles = draws.values((POSITIONS * rotary / 2) as usize);
-        let params = RopeKvParams {
-            tokens,
-            heads,
-            kv_heads,
-            head_dim,
-            rotary,
-            q_stride,
-            kv_stride,
-            block_size,
-            positions_at: 2,
-            slots_at: 2 + tokens,
-            grid_x: 0,
-        };
-        Self {
-            params,
-            q: values(q_stride, draws),
-            k: values(kv_stride, draws),
-            v: values(kv_stride, draws),
-            table: angles.iter().flat_map(|a| [(a * 9.0).cos(), (a * 9.0).sin()]).collect(),
-            positions: (0..tokens).map(|_| draws.below(POSITIONS)).collect(),
-            slots: draws.order(slots)[..tokens as usize].to_vec(),
-            cache_rows: (slots * kv_heads) as usize,
-        }
-    }
-
-    /// q and both caches afterwards. Cache rows that no token owns stay as they were.
-    fn wanted(&self) -> [Vec<Wanted>; 3] {
-        let p = self.params;
-        let (dim, half) = (p.head_dim as usize, p.rotary as usize / 2);
-        let rotated = |head: &[f32], token: usize| -> Vec<Wanted> {
-            let mut out: Vec<_> = head.iter().map(|v| exact(*v)).collect();
-            for i in 0..half {
-                let at = (self.positions[token] as usize * half + i) * 2;
-                let [cos, sin] = [0, 1].map(|n| f64::from(self.table[at + n]));
-                let (a, b) = (f64::from(head[i]), f64::from(head[i + half]));
-                out[i] = Wanted { value: a * cos - b * sin, within: ROPE_TOLERANCE };
-                out[i + half] = Wanted { value: b * cos + a * sin, within: ROPE_TOLERANCE };
-            }
-            out
-        };
-        let mut q: Vec<_> = self.q.iter().map(|v| exact(*v)).collect();
-        let untouched = vec![exact(UNTOUCHED); self.cache_rows * dim];
-        let (mut k, mut v) = (untouched.clone(), untouched);
-        for t in 0..p.tokens as usize {
-            for head in 0..p.heads as usize {
-                let at = t * p.q_stride as usize + head * dim;
-                q[at..at + dim].copy_from_slice(&rotated(&self.q[at..at + dim], t));
-            }
-            for kv in 0..p.kv_heads as usize {
-                let from = t * p.kv_stride as usize + kv * dim;
-                let (block, offset) = (self.slots[t] / p.block_size, self.slots[t] % p.block_size);
-                let row = (block * p.kv_heads + kv as u32) * p.block_size + offset;
-                let to = row as usize * dim;
-                k[to..to + dim].copy_from_slice(&rotated(&self.k[from..from + dim], t));
-                for (v, value) in v[to..to + dim].iter_mut().zip(&self.v[from..]) {
-                    *v = exact(*value);
-                }
-            }
-        }
-        [q, k, v]
-    }
-
-    fn run(&self, lab: &mut Lab) -> Vec<Vec<f32>> {
-        let cache = vec![UNTOUCHED; self.cache_rows * self.params.head_dim as usize];
-        let meta = [&[u32::MAX; 2][..], &self.positions, &self.slots].concat();
-        let rope = RopeKv {
-            params: self.params,
-            q: lab.floats(&self.q),
-            k: lab.floats(&self.k),
-            v: lab.floats(&self.v),
-            table: lab.floats(&self.table),
-            meta: lab.words(&meta),
-            k_cache: lab.floats(&cache),
-            v_cache: lab.floats(&cache),
-        };
-        let mut recording = Recording::default();
-        rope.record(&lab.facts, &mut recording);
-        lab.run(recording, &[rope.q, rope.k_cache, rope.v_cache])
-    }
-}
-
-pub fn rope_kv(on: On) {
-    let mut lab = Lab::open(on);
-    let mut draws = Draws::new(SEED);
-    let mut shapes: Vec<(u32, u32)> = HEAD_DIMS.into_iter().map(|dim| (dim, dim)).collect();
-    shapes.extend([(64, 32), (80, 20), (96, 2), (12, 8), (16, 0)]);
-    for (index, (head_dim, rotary)) in shapes.into_iter().enumerate() {
-        for (turn, tokens) in TOKENS.into_iter().enumerate() {
-            let block_size = [16, 32][(index + turn) % 2];
-            let rope = Rope::new(tokens, head_dim, rotary, block_size, &mut draws);
-            let got = rope.run(&mut lab);
-            for ((got, wanted), name) in got.iter().zip(rope.wanted()).zip(["q", "k", "v"]) {
-                let what = format!(
-                    "{name} of {tokens} tokens, head {head_dim}, rotary {rotary}, \
-                     blocks of {block_size}, seed {SEED:#x}"
-                );
-                compare(got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
-                let mut bad = got.clone();
-                bad[head_dim as usize - 1] += 1e-6;
-                assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
-            }
-            lab.clear();
-        }
     }
 }

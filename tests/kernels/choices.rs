@@ -2,7 +2,7 @@
 //! every shader has its place on the host and its twin.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tilewright::base::Format;
+use tilewright::base::{Format, KvType};
 use tilewright::cpu::CpuDevice;
 use tilewright::kernels::assemble::{Target, assemble};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
@@ -159,7 +159,7 @@ fn norms(rows: u32, facts: &Facts, recording: &mut Recording) {
 fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
     let mut recording = Recording::default();
     let [a, b, c, d, e, f, g] = bindings();
-    for head_dim in HEAD_DIMS {
+    for (head_dim, kv) in HEAD_DIMS.into_iter().flat_map(|h| KvType::ALL.map(|kv| (h, kv))) {
         for (heads, kv_heads) in [(1, 1), (4, 1), (32, 8), (16, 1)] {
             let heads = Heads { heads, kv_heads, head_dim };
             let mut work = AttnWork::default();
@@ -171,6 +171,7 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
                 items_at: 0,
                 merges_at: 0,
                 heads,
+                kv,
                 block_size: 16,
                 scale: 1.0,
                 window: None,
@@ -186,7 +187,7 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
         }
         let params =
             RopeKvParams { tokens: 33, heads: 4, head_dim, ..bytemuck::Zeroable::zeroed() };
-        RopeKv { params, q: a, k: b, v: c, table: d, meta: e, k_cache: f, v_cache: g }
+        RopeKv { params, kv, q: a, k: b, v: c, table: d, meta: e, k_cache: f, v_cache: g }
             .record(facts, &mut recording);
     }
     for rows in [1, 33, 100_000] {

@@ -8,7 +8,9 @@ mod block;
 mod choices;
 mod embed;
 mod experts;
+mod kv;
 mod mul;
+mod rope;
 mod weight;
 
 use crate::support::{On, Rows};
@@ -33,13 +35,17 @@ pub fn rows(rows: &mut Rows) {
         for head_dim in tilewright::kernels::attn::HEAD_DIMS {
             let row = format!("kernels::attn.hd{head_dim}.{name}");
             rows.add_if(present.clone(), row, move |()| attn::check(on, head_dim));
+            let row = format!("kernels::attn_packed.hd{head_dim}.{name}");
+            rows.add_if(present.clone(), row, move |()| attn::packed(on, head_dim));
             let row = format!("kernels::attn_window.hd{head_dim}.{name}");
             rows.add_if(present.clone(), row, move |()| attn::windows(on, head_dim));
         }
         for (kernel, body) in [
             ("norm_rms", block::norm_rms as fn(On)),
             ("norm_qk", block::norm_qk),
-            ("rope_kv", block::rope_kv),
+            ("rope_kv", rope::rope_kv),
+            ("rope_kv_f16", rope::f16),
+            ("rope_kv_q8", rope::q8),
             ("act_glu", block::act_glu),
             ("moe_route", experts::routing),
             ("moe_combine", experts::combining),

@@ -3,9 +3,10 @@
 use super::craft::{Checkpoint, EMBEDDING};
 use super::{prompt, table};
 use crate::support::{Decoder, On, Rows, Wrapped};
-use tilewright::base::Format;
+use std::sync::atomic::Ordering;
+use tilewright::base::{Format, KvType, MonotonicClock};
 use tilewright::cpu::CpuDevice;
-use tilewright::engine::{LoadError, LoadOptions, Sizes};
+use tilewright::engine::{LoadError, LoadOptions, Sizes, load};
 use tilewright::model::{Model, ModelError, Options, self_check};
 use tilewright::record::{Device, DeviceError};
 use tilewright::weights::Weights;
@@ -23,7 +24,10 @@ pub fn rows(rows: &mut Rows) {
     rows.add("models::too_large", too_large);
     rows.add("models::does_not_fit", does_not_fit);
     rows.add("models::kv_pool_is_bounded", kv_pool_is_bounded);
+    rows.add("models::kv_is_halved.cpu", kv_is_halved);
     rows.add("models::self_check_finds_a_fault", self_check_finds_a_fault);
+    #[cfg(feature = "gpu")]
+    rows.add_if(crate::support::gpu(), "models::kv_is_halved.gpu", kv_is_halved_on_gpu);
     #[cfg(feature = "gpu")]
     rows.add_if(crate::support::gpu(), "models::out_of_memory_at_load.gpu", out_of_memory);
 }
@@ -178,6 +182,68 @@ fn kv_pool_is_bounded() {
         Err(LoadError::NoBlocks { bytes: 16384, allowed: 1000, block_size: 16 }) => {}
         other => panic!("{:?}", other.map(|s| s.options)),
     }
+}
+
+/// Loads a layer of Fable with a pool of 64 blocks of f16; the blocks it got, and the warnings.
+fn halved<D: Device + 'static>(device: Wrapped<D>) -> Result<(u32, u32, Vec<String>), LoadError> {
+    let weights = Checkpoint::fable(2).folder();
+    let wanted = LoadOptions {
+        kv: Some(KvType::F16),
+        context: Some(512),
+        sequences: Some(2),
+        step_tokens: Some(16),
+        ..LoadOptions::default()
+    };
+    let sizes = Sizes::choose(&weights, device.facts(), &wanted)?;
+    assert_eq!(sizes.options.blocks, 64);
+    let clock = MonotonicClock::default();
+    let loaded = load(&weights, Box::new(device), &sizes, &wanted, &clock, &mut |_, _| {})?;
+    Ok((loaded.limits.blocks, loaded.limits.context_max, loaded.warnings))
+}
+
+/// Where memory ends with the KV cache, it is halved, with a warning, until it fits; weights stay.
+fn kv_is_halved() {
+    let limited = |memory: u64| {
+        let mut device = Wrapped::new(CpuDevice::default());
+        device.allocate = Box::new(move |_, label, bytes| match label.contains(" cache of ") {
+            true if bytes > memory => {
+                let (label, hint) = (label.to_string(), String::new());
+                Err(DeviceError::OutOfMemory { label, bytes, hint })
+            }
+            _ => Ok(()),
+        });
+        let made = device.created.clone();
+        (halved(device), made.load(Ordering::Relaxed))
+    };
+    // K of a layer: 64 values of two bytes a token.
+    let block = 64 * 2 * 16;
+    let (plain, made) = limited(64 * block);
+    let (blocks, context, warnings) = plain.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((blocks, context, warnings), (64, 512, vec![]));
+    let (half, made_twice) = limited(64 * block - 1);
+    let (blocks, context, warnings) = half.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((blocks, context), (32, 512));
+    assert!(warnings.len() == 1 && warnings[0].contains("KV cache"), "{warnings:?}");
+    assert_eq!(made_twice, made + 1, "nothing but the cache is made again");
+    let (blocks, context, _) = limited(20 * block).0.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((blocks, context), (16, 256));
+    assert!(limited(block - 1).0.is_err(), "not even one block");
+}
+
+/// The same through the device's own error scopes: twice, in the midst of the caches.
+#[cfg(feature = "gpu")]
+fn kv_is_halved_on_gpu(_: crate::support::SharedGpu) {
+    let mut device = Wrapped::new(crate::support::open_gpu());
+    let mut faults = 2;
+    device.allocate = Box::new(move |gpu, label, _| {
+        if faults > 0 && label == "V cache of layer 1" {
+            faults -= 1;
+            gpu.fail_next_allocation();
+        }
+        Ok(())
+    });
+    let (blocks, context, warnings) = halved(device).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((blocks, context, warnings.len()), (16, 256, 1));
 }
 
 /// A device whose answers change with the number of rows is found at the start.

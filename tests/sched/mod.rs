@@ -11,6 +11,7 @@ mod prefix;
 mod run;
 mod siblings;
 mod steps;
+mod traces;
 mod world;
 mod worlds;
 
@@ -27,4 +28,5 @@ pub fn rows(rows: &mut Rows) {
     worlds::rows(rows);
     check::rows(rows);
     bench::rows(rows);
+    traces::rows(rows);
 }

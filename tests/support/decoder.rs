@@ -1,6 +1,7 @@
 //! A model on a device, driven by hand: no scheduler, one sequence at a time or a chosen batch.
 
 use std::path::Path;
+use tilewright::base::KvType;
 use tilewright::model::{Batch, Model, ModelError, Options};
 use tilewright::record::{Device, Recording};
 use tilewright::weights::Weights;
@@ -68,6 +69,7 @@ impl Decoder {
     /// The sizes a decoder of this context is loaded with.
     pub fn options(context: u32) -> Options {
         Options {
+            kv: KvType::F32,
             block_size: 16,
             blocks: 4 * context.div_ceil(16) + 16,
             step_tokens_max: context.max(128),

@@ -9,6 +9,9 @@ use tilewright::record::{
 /// Called with the device and the number of the step that is about to be submitted.
 pub type Before<D> = Box<dyn FnMut(&mut D, u64) -> Result<(), DeviceError>>;
 
+/// Called with the device, a label and a size.
+pub type Allocate<D> = Box<dyn FnMut(&mut D, &str, u64) -> Result<(), DeviceError>>;
+
 /// A device whose facts and steps a row may change.
 pub struct Wrapped<D> {
     pub inner: D,
@@ -16,6 +19,8 @@ pub struct Wrapped<D> {
     pub before: Before<D>,
     /// Changes what a step brings back.
     pub after: fn(&mut Vec<u8>),
+    /// Called before a buffer of this label and size is made.
+    pub allocate: Allocate<D>,
     /// Buffers made so far.
     pub created: Arc<AtomicU64>,
     steps: u64,
@@ -28,6 +33,7 @@ impl<D: Device> Wrapped<D> {
             inner,
             before: Box::new(|_, _| Ok(())),
             after: |_| {},
+            allocate: Box::new(|_, _, _| Ok(())),
             created: Arc::default(),
             steps: 0,
         }
@@ -45,6 +51,7 @@ impl<D: Device> Device for Wrapped<D> {
         if bytes > limit {
             return Err(DeviceError::TooLarge { label: label.into(), bytes, limit });
         }
+        (self.allocate)(&mut self.inner, label, bytes)?;
         self.inner.create_buffer(label, bytes)
     }
 
