@@ -82,12 +82,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let stores = live && head >= p.heads;
     let kv = select(0u, head - p.heads, stores);
-    let from = (t * p.kv_stride + kv * p.head_dim) / 4u;
+    let row = (t * p.kv_stride + kv * p.head_dim) / 4u;
     var k_row = mat2x4<f32>(vec4<f32>(0.0), vec4<f32>(0.0));
     var v_row = k_row;
     if (stores) {
-        k_row = mat2x4<f32>(k[from + a], k[from + b]);
-        v_row = mat2x4<f32>(v[from + a], v[from + b]);
+        k_row = mat2x4<f32>(k[row + a], k[row + b]);
+        v_row = mat2x4<f32>(v[row + a], v[row + b]);
     }
     if (rotated) {
         k_row = rotate(k_row, turn);
