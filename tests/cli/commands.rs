@@ -17,6 +17,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("cli::generate_takes_sampling_flags", generate_takes_sampling_flags);
     rows.add("cli::variables_stand_for_flags", variables_stand_for_flags);
     rows.add("cli::verify_fails_beyond_the_tolerance", verify_fails_beyond_the_tolerance);
+    rows.add("cli::quality", quality);
     rows.add("cli::bench_model_json", bench_model_json);
     rows.add("cli::doctor", doctor);
     rows.add("cli::inspect", inspect);
@@ -102,6 +103,30 @@ fn verify_fails_beyond_the_tolerance() {
 fn json(args: &[&str]) -> Value {
     let out = run(args).good();
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+/// Against itself, under another type, and what is refused.
+fn quality() {
+    let text = root().join("tests/data/text/quality.txt");
+    let text = text.to_str().expect("a path in UTF-8");
+    let lead = ["quality", "--device", "cpu", "--text", text];
+    let same = json(&[&lead[..], &["--against", "fable", "--json"]].concat());
+    assert_eq!(
+        (&same["greedy_agreement"], &same["mean_logprob_difference"]),
+        (&1.0.into(), &0.0.into())
+    );
+    assert_eq!(same["reference_perplexity"], same["candidate_perplexity"]);
+    let page = run(&[&lead[..], &["--kv-dtype", "q8"]].concat()).good();
+    for part in ["perplexity", "greedy agreement", "|dlogprob|", "fable, KV f32", "fable, KV q8"] {
+        assert!(page.contains(part), "no `{part}`: {page}");
+    }
+    let ran = run(&lead);
+    assert!(ran.code == Some(1) && ran.err.contains("--against"), "{ran:?}");
+    let other = data("llama-mqa-bias");
+    let ran = run(&[&lead[..], &["--against", &other]].concat());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let ran = run(&["quality", "--kv-dtype", "q4"]);
+    assert!(ran.code == Some(2) && ran.err.contains("f32, f16, q8"), "{ran:?}");
 }
 
 fn bench_model_json() {
