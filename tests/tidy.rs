@@ -306,7 +306,9 @@ fn shaders_are_used() {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let words =
             |text: &str| text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == stem);
-        let quant = stem.strip_prefix("quant_").is_some_and(|q| table.contains(q));
+        // Members of a set of the table.
+        let sets = ["quant_", "kv_", "put_"].iter().find_map(|lead| stem.strip_prefix(lead));
+        let quant = sets.is_some_and(|member| table.contains(member));
         assert!(
             words(&table) || bodies.contains(&format!("#import {stem}")) || quant,
             "{} is unused",

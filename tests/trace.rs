@@ -66,9 +66,8 @@ fn all_events() -> Vec<Event> {
         prompt: 5,
         generated: 6,
     }));
-    let limits = Limits::default();
     events.extend([
-        Event::LimitsChanged { limits, reason: LimitsReason::Start },
+        Event::LimitsChanged { limits: Limits::default(), reason: LimitsReason::Start },
         Event::PoliciesChanged { policies: Policies::default(), reason: LimitsReason::Asked },
         arrival(5, 6),
         Event::AdmissionDelayed { sequence, reason: DelayReason::Peak, needed: 9, available: 8 },

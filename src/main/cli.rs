@@ -40,8 +40,7 @@ pub enum Command {
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
     #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
-    /// Compare a model's answers on a text with a reference model's, or with its own when keys and
-    /// values are stored in another type.
+    /// Compare a model's answers on a text with a reference's, or under another KV storage type.
     #[command(after_help = "Example: tilewright quality -m small.gguf --against large.gguf")]
     Quality(QualityArgs),
     /// Measure speed.
