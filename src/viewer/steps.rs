@@ -63,7 +63,17 @@ const DECODE_ONLY_KEPT: usize = 65;
 impl Steps {
     pub fn push(&mut self, stamped: &Stamped) {
         match stamped.event {
-            Event::StepPlanned { step, rows, decode, tokens, padding, budget, waiting, free } => {
+            Event::StepPlanned {
+                step,
+                rows,
+                decode,
+                tokens,
+                padding,
+                budget,
+                waiting,
+                free,
+                ..
+            } => {
                 let row = StepRow {
                     step,
                     planned_micros: stamped.micros,

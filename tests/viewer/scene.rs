@@ -89,6 +89,7 @@ impl Stream {
             budget: (slots * len).max(64),
             waiting: 0,
             free: 0,
+            unused: 0,
         });
         for s in 0..slots {
             let sequence = SequenceId(s);
