@@ -18,6 +18,9 @@ mod inspect;
 mod interrupt;
 #[path = "main/model.rs"]
 mod model;
+#[cfg(feature = "server")]
+#[path = "main/policies.rs"]
+mod policies;
 #[path = "main/quality.rs"]
 mod quality;
 #[cfg(feature = "viewer")]

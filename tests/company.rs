@@ -5,7 +5,9 @@
 use crate::models::craft::{Checkpoint, EMBEDDING};
 use crate::support::{Decoder, On, Rows, World};
 use half::f16;
-use tilewright::base::{Format, KvType, Limits};
+use tilewright::base::{
+    Admission, Batching, Format, KvType, Limits, Order, Policies, Prefill, Victim,
+};
 use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
 use tilewright::model::Options;
 
@@ -29,7 +31,17 @@ pub fn rows(rows: &mut Rows) {
         rows.add_if(present.clone(), format!("company::tiny_pool.{device}"), move |()| {
             tiny_pool(on, KvType::F32);
         });
-        rows.add_if(present, format!("company::not_finite.{device}"), move |()| not_finite(on));
+        rows.add_if(present.clone(), format!("company::not_finite.{device}"), move |()| {
+            not_finite(on);
+        });
+        rows.add_if(present.clone(), format!("company::policies.{device}"), move |()| policies(on));
+        rows.add_if(
+            present,
+            format!("company::static_batching_uses_a_fifth.{device}"),
+            move |()| {
+                static_batching_uses_a_fifth(on);
+            },
+        );
     }
 }
 
@@ -338,4 +350,59 @@ fn not_finite(on: On) {
     }
     let after = world.run(limits, &requests).all();
     assert!(after == expected, "requests after it");
+}
+
+/// Whatever is scheduled how, padded, or sent back to the queue at every third step, on one small
+/// pool: every request gets the same answer to the bit.
+fn policies(on: On) {
+    let weights = Checkpoint::fable(2).folder();
+    // Room for any prompt in one step: who loses its work every third step must redo it in two.
+    let world = World::open(&weights, on.device(), &options(512)).unwrap_or_else(|e| panic!("{e}"));
+    let requests = &requests()[4..12];
+    let roomy = Limits { blocks: 200, ..world.limits };
+    let expected = world.run(roomy, requests).all();
+    let with = |every: Option<u64>, change: &dyn Fn(&mut Policies)| {
+        let limits = Limits { blocks: 40, ..world.limits };
+        world.run_with(limits, requests, |config| {
+            change(&mut config.policies);
+            config.force_preemption_every = every;
+        })
+    };
+    let padded = with(None, &|p| p.batching = Batching::Static { size: 4 });
+    assert!(padded.padded > 0);
+    assert!(padded.all() == expected, "in static batches");
+    let forced = with(Some(3), &|_| {});
+    assert!(forced.preempted > 10, "{}", forced.preempted);
+    assert!(forced.all() == expected, "retracted at every third step");
+    let all = with(Some(5), &|p| {
+        p.batching = Batching::Dynamic { size: 3, timeout_ms: 0 };
+        p.prefill = Prefill::PrefillFirst;
+        p.admission = Admission::ExactPeak;
+        p.order = Order::Shortest;
+        p.victim = Victim::LeastLost;
+        p.itl_target_micros = Some(1);
+    });
+    assert!(all.all() == expected, "everything else at once");
+}
+
+/// Lengths 20 35 40 60 80 120 200 900 in one batch of 8: 1455 of 7200 places made a token.
+fn static_batching_uses_a_fifth(on: On) {
+    let weights = Checkpoint::fable(1).folder();
+    let options = LoadOptions { context: Some(1024), ..options(128) };
+    let world = World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"));
+    let lengths = [20, 35, 40, 60, 80, 120, 200, 900];
+    let requests = (0..).zip(lengths).map(|(n, max)| GenerateRequest {
+        prompt: ids(n + 300, 16),
+        max_tokens: Some(max),
+        ignore_eos: true,
+        temperature: Some(0.0),
+        ..GenerateRequest::default()
+    });
+    let requests: Vec<_> = requests.collect();
+    let batched = world.run_with(world.limits, &requests, |config| {
+        config.policies.batching = Batching::Static { size: 8 };
+    });
+    assert_eq!((batched.sampled, batched.sampled + batched.padded), (1455, 7200));
+    let permille = batched.sampled * 1000 / (batched.sampled + batched.padded);
+    assert_eq!(permille, 202);
 }

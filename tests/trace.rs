@@ -3,11 +3,11 @@
 use crate::support::Rows;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
-use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId};
+use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId, Victim};
 use tilewright::trace::{
     BlockList, DelayReason, Event, EvictReason, FileSink, FinishReason, Header, LimitsReason,
     Picture, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, TraceError, Written, fold,
-    write_header, write_line,
+    sentence, write_header, write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -21,6 +21,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("trace::file_sink_reports_a_full_disk", file_sink_reports_a_full_disk);
     rows.add("trace::fold_survives_losses_and_lies", fold_survives_losses_and_lies);
     rows.add("trace::events_are_small", || assert!(size_of::<Event>() <= 64));
+    rows.add("trace::decisions_say_why", decisions_say_why);
     rows.add("trace::picture_shows_fill_and_owner", picture_shows_fill_and_owner);
 }
 
@@ -97,6 +98,17 @@ fn all_events() -> Vec<Event> {
             unused: 15,
         },
         Event::RowPlanned { sequence, slot: 0, start: 4, len: 1, samples: true },
+        Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 },
+        Event::BudgetChosen {
+            budget: 40,
+            decode: 3,
+            target_micros: 50_000,
+            predicted_micros: 48_000,
+            fixed_micros: 2_000,
+            token_nanos: 900,
+            pair_picos: 15,
+            slack_permille: 40,
+        },
         Event::RowDelayed { sequence, free: 0 },
         Event::StepRan { step: 1, plan_micros: 2, build_micros: 3, device_micros: 4 },
         Event::TokenSampled { sequence, position: 5, token: 6 },
@@ -104,6 +116,8 @@ fn all_events() -> Vec<Event> {
             victim: sequence,
             gainer: SequenceId(1),
             reason: PreemptReason::OutOfBlocks,
+            policy: Victim::LeastLost,
+            juniors: 3,
             lost: 5,
             blocks: 1,
             times: 2,
@@ -370,4 +384,52 @@ fn picture_shows_fill_and_owner() {
     assert_eq!((picture.blocks[4].owner, picture.blocks[4].index), (Some(sequence), 1));
     assert_eq!([0, 1, 2].map(|index| picture.filled(sequence, index)), [16, 3, 0]);
     assert_eq!((picture.free_blocks(), picture.running()), (1022, 1));
+}
+
+/// The numbers in a text.
+fn numbers(text: &str) -> Vec<u64> {
+    let digits = |c: char| !c.is_ascii_digit();
+    text.split(digits).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Every decision is one sentence that names the numbers it was decided on.
+fn decisions_say_why() {
+    let sequence = SequenceId(77);
+    let said = |event: Event| sentence(&event).unwrap_or_else(|| panic!("{event:?}"));
+    let text = said(Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 });
+    assert_eq!(numbers(&text), [77, 12, 40, 16], "{text}");
+    let text = said(preempted(sequence));
+    assert_eq!(numbers(&text), [77, 2, 1, 3, 1, 5], "{text}");
+    for event in all_events() {
+        let fact = matches!(
+            event,
+            Event::RequestArrived { .. }
+                | Event::BlocksCached { .. }
+                | Event::BlocksTaken { .. }
+                | Event::BlocksReturned { .. }
+                | Event::StepPlanned { .. }
+                | Event::RowPlanned { .. }
+                | Event::StepRan { .. }
+                | Event::TokenSampled { .. }
+                | Event::KernelTimed { .. }
+        );
+        let text = sentence(&event);
+        assert_eq!(text.is_none(), fact, "{event:?}");
+        let text = text.unwrap_or_default();
+        assert!(fact || text.len() > 20 && !text.contains("  "), "{text}");
+    }
+    let choice = |predicted_micros| {
+        said(Event::BudgetChosen {
+            budget: 40,
+            decode: 3,
+            target_micros: 50_000,
+            predicted_micros,
+            fixed_micros: 2_000,
+            token_nanos: 900,
+            pair_picos: 15,
+            slack_permille: 40,
+        })
+    };
+    assert!(choice(48_000).contains("48.0 ms are predicted"), "{}", choice(48_000));
+    assert!(!choice(48_000).contains("cannot be met") && choice(60_000).contains("cannot be met"));
 }

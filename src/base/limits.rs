@@ -17,6 +17,9 @@ pub struct Limits {
     pub context_max: u32,
     /// Requests that may wait; one more is refused.
     pub queue_max: u32,
+    /// How long a request may wait to be let in for the first time, in milliseconds; 0 for ever.
+    #[serde(default)]
+    pub queue_timeout_ms: u32,
     /// Share of the pool kept free at admission while something runs, in thousandths.
     pub watermark_permille: u32,
     /// Keys that the layer with the widest window sees; `None` if a layer sees all. A block that
@@ -52,6 +55,7 @@ impl Default for Limits {
             blocks: 1024,
             context_max: 2048,
             queue_max: 1024,
+            queue_timeout_ms: 0,
             watermark_permille: 20,
             window: None,
         }

@@ -22,6 +22,10 @@ pub struct Policies {
     /// Whether computed blocks are kept for later sequences that begin alike.
     #[serde(default)]
     pub prefix_cache: PrefixCache,
+    /// How long a step may take: each step's token budget is chosen to keep to it. `None` uses
+    /// the limit's budget in every step.
+    #[serde(default)]
+    pub itl_target_micros: Option<u32>,
 }
 
 impl Default for Policies {
@@ -35,6 +39,7 @@ impl Default for Policies {
             aging: Some(1 << 16),
             bypass_max: 4,
             prefix_cache: PrefixCache::On,
+            itl_target_micros: None,
         }
     }
 }
@@ -99,6 +104,8 @@ pub enum Order {
 
 /// The last priority class.
 pub const CLASS_MAX: u8 = 7;
+/// The class of a request that names none: others may go before it or after it.
+pub const CLASS_DEFAULT: u8 = 3;
 
 /// What a tenant's service is counted in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 //! recording and reads the sampled ids.
 
 use super::runner_api::{
-    RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, TokenLogprobs,
+    Capacity, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, TokenLogprobs,
 };
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow};
 use crate::record::{Device, DeviceError, Recording};
@@ -123,6 +123,11 @@ fn sampled(result: SampleResult, top: u32) -> Sampled {
 }
 
 impl Runner for DeviceRunner {
+    fn capacity(&self) -> Capacity {
+        let options = &self.model.options;
+        Capacity { tokens: options.step_tokens_max, sequences: options.sequences_max }
+    }
+
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         Box::pin(async move {
             self.fill(input)?;

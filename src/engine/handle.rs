@@ -1,11 +1,13 @@
 //! The way into the engine from other threads: submit, cancel, drain, stop, status.
 
 use super::card::ModelCard;
-use super::output::{Generation, SubmitError};
+use super::output::{Generation, SettingError, SubmitError};
+use super::runner_api::Capacity;
 use super::sampling::{GenerateRequest, InvalidField};
 use super::status::{EngineState, Status};
 use super::table::{Request, Sender};
-use crate::base::{Limits, RequestId, SequenceId, TokenId, threefry2x32};
+use crate::base::{CLASS_DEFAULT, Limits, Policies, RequestId, SequenceId, TokenId, threefry2x32};
+use crate::sched::LimitsFixed;
 use crate::text::StopMatcher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,11 +30,17 @@ pub(super) enum Control {
     Hold(bool),
     /// One step although it is held.
     StepOnce,
+    Limits(Limits),
+    Policies(Policies),
+    /// (tenant, weight).
+    Weight(u32, u32),
 }
 
 pub(super) struct Shared {
     pub card: Arc<ModelCard>,
+    /// Those at the start.
     pub limits: Limits,
+    pub capacity: Capacity,
     pub seed: u64,
     pub output_buffer: usize,
     pub next: AtomicU32,
@@ -93,6 +101,10 @@ impl EngineHandle {
                 min_tokens: request.min_tokens.unwrap_or(0),
                 stop_ids,
                 ignored_ids,
+                tenant: request.tenant.map_or(0, |name| self.tenant(&name)),
+                class: request.priority.map_or(CLASS_DEFAULT, |class| class as u8),
+                arrived: 0,
+                timeout_ms: request.timeout_ms,
                 produced: 0,
                 cached_tokens: 0,
                 text: self.shared.card.tokenizer.stream(),
@@ -149,6 +161,42 @@ impl EngineHandle {
         self.tell(Control::StepOnce);
     }
 
+    /// Changes limits from the next step on. What the pool and the device fix cannot change.
+    pub fn set_limits(&self, limits: Limits) -> Result<(), SettingError> {
+        LimitsFixed::check(&self.shared.limits, &limits)?;
+        let Capacity { tokens, sequences } = self.shared.capacity;
+        for (field, asked, most) in [
+            ("step_tokens_max", limits.step_tokens_max, tokens),
+            ("sequences_max", limits.sequences_max, sequences),
+        ] {
+            if asked == 0 || asked > most {
+                return Err(SettingError::Range { field, asked, most });
+            }
+        }
+        self.tell(Control::Limits(limits));
+        Ok(())
+    }
+
+    /// Changes policies from the next step on; whoever waits or runs is placed anew.
+    pub fn set_policies(&self, policies: Policies) {
+        self.tell(Control::Policies(policies));
+    }
+
+    /// A tenant's share under fair queueing, relative to 1.
+    pub fn set_weight(&self, tenant: &str, weight: u32) {
+        self.tell(Control::Weight(self.tenant(tenant), weight));
+    }
+
+    /// The number under which a tenant is known: a hash that depends on the engine's seed, so that
+    /// nobody can choose a name that shares another's counter. 0 is nobody in particular.
+    pub fn tenant(&self, name: &str) -> u32 {
+        let key = self.shared.seed;
+        let start = [key as u32, (key >> 32) as u32];
+        let mix =
+            |hash: [u32; 2], byte: &u8| threefry2x32(start, [hash[0], hash[1] ^ u32::from(*byte)]);
+        name.as_bytes().iter().fold([name.len() as u32, 0], mix)[0].max(1)
+    }
+
     fn tell(&self, word: Control) {
         // An engine that has ended has nothing left to cancel or stop.
         let _ = self.control.send(word);
@@ -159,8 +207,10 @@ impl EngineHandle {
             mpsc::error::TrySendError::Full(_) => {
                 // As many as the way in holds, and those that the scheduler has.
                 let arriving = u32::try_from(self.intake.max_capacity()).unwrap_or(u32::MAX);
-                let waiting = self.status.borrow().waiting.saturating_add(arriving);
-                SubmitError::QueueFull { waiting, max: self.shared.limits.queue_max }
+                let status = self.status.borrow();
+                let waiting = status.waiting.saturating_add(arriving);
+                let (max, retry_seconds) = (status.limits.queue_max, status.retry_seconds);
+                SubmitError::QueueFull { waiting, max, retry_seconds }
             }
             mpsc::error::TrySendError::Closed(_) => match &self.status.borrow().state {
                 EngineState::Failed(why) => SubmitError::Failed(why.to_string()),

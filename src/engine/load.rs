@@ -4,6 +4,7 @@
 use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
 use super::sampling::SamplingDefaults;
+use super::step_time::Work;
 use crate::base::{Clock, KvType, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
@@ -95,7 +96,9 @@ impl Sizes {
         // K and V of a layer are one binding each.
         let layer_block = spec.cache_bytes_per_token(kv) * u64::from(block_size);
         let bound = facts.binding_bytes_max.min(facts.buffer_bytes_max) / layer_block;
-        let blocks = (allowed / block_bytes).min(bound).min(u64::from(u32::MAX / block_size));
+        // One more is made than the pool has, for padding.
+        let bound = bound.min(u64::from(u32::MAX / block_size)).saturating_sub(1);
+        let blocks = (allowed / block_bytes).min(bound);
         if blocks == 0 {
             return Err(LoadError::NoBlocks { block_size, bytes: block_bytes, allowed });
         }
@@ -130,6 +133,8 @@ pub struct Loaded {
     pub runner: DeviceRunner,
     pub card: ModelCard,
     pub limits: Limits,
+    /// The steps that were measured: work and microseconds.
+    pub measured: Vec<(Work, u64)>,
     /// Worth telling the operator.
     pub warnings: Vec<String>,
 }
@@ -160,9 +165,10 @@ pub fn load(
         ));
     }
     self_check(&model, device.as_mut())?;
+    let mut measured = Vec::new();
     let step_tokens_max = match wanted.step_tokens {
         Some(tokens) => tokens.min(model.options.step_tokens_max),
-        None => measure_budget(&model, device.as_mut(), clock)?,
+        None => measure_budget(&model, device.as_mut(), clock, &mut measured)?,
     };
     let options = &model.options;
     let limits = Limits {
@@ -175,7 +181,8 @@ pub fn load(
         window: model.spec.widest_window(),
         ..Limits::default()
     };
-    Ok(Loaded { runner: DeviceRunner::new(model, device), card, limits, warnings })
+    let runner = DeviceRunner::new(model, device);
+    Ok(Loaded { runner, card, limits, measured, warnings })
 }
 
 /// The largest power of two whose measured prefill step stays under the time bound. The steps
@@ -184,6 +191,7 @@ fn measure_budget(
     model: &Model,
     device: &mut dyn Device,
     clock: &dyn Clock,
+    measured: &mut Vec<(Work, u64)>,
 ) -> Result<u32, LoadError> {
     let mut recording = Recording::default();
     let mut batch = Batch::default();
@@ -203,8 +211,10 @@ fn measure_budget(
     time(1)?;
     time(best)?;
     let mut micros = time(best)?;
+    measured.push((Work::row(0, best), micros));
     while best * 2 <= most && micros * 2 < STEP_MICROS_MAX {
         micros = time(best * 2)?;
+        measured.push((Work::row(0, best * 2), micros));
         if micros >= STEP_MICROS_MAX {
             break;
         }

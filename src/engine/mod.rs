@@ -11,9 +11,12 @@ mod fable;
 mod handle;
 mod load;
 mod output;
+mod requests;
+mod rows;
 mod runner_api;
 mod sampling;
 mod status;
+mod step_time;
 mod steps;
 mod table;
 
@@ -27,14 +30,16 @@ pub use load::{
     LoadError, LoadOptions, Loaded, Sizes, gguf_vocab, load, read_card, template_source,
 };
 pub use output::{
-    Completion, CompletionToken, GenerateError, Generation, Output, SubmitError, Usage,
+    Completion, CompletionToken, GenerateError, Generation, Output, SettingError, SubmitError,
+    Usage,
 };
 pub use runner_api::{
-    RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, StepRow, TokenLogprobs,
+    Capacity, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, StepRow, TokenLogprobs,
 };
 pub use sampling::{
     GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling, SamplingDefaults,
     TOP_LOGPROBS_MAX,
 };
 pub use status::{EngineState, Status};
+pub use step_time::{Choice, StepCost, StepTime, Work};
 pub use steps::{Engine, EngineConfig, Stepped};

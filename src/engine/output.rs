@@ -3,6 +3,7 @@
 use super::runner_api::{RunError, TokenLogprobs};
 use super::sampling::InvalidField;
 use crate::base::{RequestId, TokenId};
+use crate::sched::LimitsFixed;
 use crate::trace::FinishReason;
 use futures_util::Stream;
 use std::pin::Pin;
@@ -59,12 +60,24 @@ pub enum SubmitError {
          room for at least one more"
     )]
     BeyondPool { prompt: u64, limit: u64 },
-    #[error("{waiting} requests are waiting and the queue holds {max}; try again later")]
-    QueueFull { waiting: u32, max: u32 },
+    #[error(
+        "{waiting} requests are waiting and the queue holds {max}; try again in about \
+         {retry_seconds} s"
+    )]
+    QueueFull { waiting: u32, max: u32, retry_seconds: u32 },
     #[error("the server is shutting down")]
     Stopping,
     #[error("the engine has failed: {0}")]
     Failed(String),
+}
+
+/// Why limits were not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettingError {
+    #[error(transparent)]
+    Fixed(#[from] LimitsFixed),
+    #[error("`{field}` can be 1 to {most} with the buffers of this engine, not {asked}")]
+    Range { field: &'static str, asked: u32, most: u32 },
 }
 
 /// Why a request that was taken did not finish.
@@ -81,6 +94,13 @@ pub enum GenerateError {
     SlowReader(usize),
     #[error("the request was cancelled")]
     Cancelled,
+    #[error("the request was not complete after {millis} ms, its own limit")]
+    Timeout { millis: u64 },
+    #[error(
+        "the request waited {millis} ms in the queue, which is the most; try again in about \
+         {retry_seconds} s"
+    )]
+    QueueTimeout { millis: u64, retry_seconds: u32 },
     #[error("the engine was stopped")]
     Stopped,
     #[error(transparent)]

@@ -35,6 +35,9 @@ pub struct StepRow<'a> {
     pub tokens: &'a [TokenId],
     /// The sequence's block table; covers positions `0 .. start + tokens.len()`.
     pub blocks: &'a [BlockId],
+    /// Computed for nothing; its blocks are the scratch block, one beyond the pool, again and
+    /// again.
+    pub pad: bool,
     /// Present if the last position's logits give a new token.
     pub sample: Option<SampleInput<'a>>,
 }
@@ -101,14 +104,32 @@ pub enum RunError {
 /// A step in flight. Not `Send`: a runner lives on the engine's thread (or the page's).
 pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<Sampled>, RunError>> + 'a>>;
 
+/// The largest steps that a runner can take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capacity {
+    /// Positions of a step.
+    pub tokens: u32,
+    /// Sequences of a step.
+    pub sequences: u32,
+}
+
 /// Runs one step after the other. The real one is the model over a `Device`.
 pub trait Runner {
     /// Computes the rows' keys and values and answers the sampling rows, in their order.
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a>;
+
+    /// Asked once; limits are never set beyond it.
+    fn capacity(&self) -> Capacity {
+        Capacity { tokens: u32::MAX, sequences: u32::MAX }
+    }
 }
 
 impl<R: Runner + ?Sized> Runner for Box<R> {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         (**self).run(input)
+    }
+
+    fn capacity(&self) -> Capacity {
+        (**self).capacity()
     }
 }

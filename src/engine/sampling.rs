@@ -2,7 +2,7 @@
 //! message names the field as the API spells it, so that faces only pass errors on.
 
 use super::card::ModelCard;
-use crate::base::TokenId;
+use crate::base::{CLASS_MAX, TokenId};
 
 /// Most entries of `stop`.
 pub const STOP_MAX: usize = 4;
@@ -32,6 +32,12 @@ pub struct GenerateRequest {
     pub ignore_eos: bool,
     /// Ask for log-probabilities: of the chosen token and of this many alternatives.
     pub logprobs: Option<u32>,
+    /// Priority class, 0 first; [`crate::base::CLASS_DEFAULT`].
+    pub priority: Option<u32>,
+    /// Whom it is for, under fair queueing; nobody in particular.
+    pub tenant: Option<String>,
+    /// How long it may take in all; for ever.
+    pub timeout_ms: Option<u64>,
 }
 
 /// Checked sampling parameters, as a runner gets them.
@@ -140,6 +146,13 @@ impl GenerateRequest {
     fn check_limits(&self) -> Result<(), InvalidField> {
         if self.max_tokens == Some(0) {
             return Err(InvalidField::new("max_tokens", "must be at least 1"));
+        }
+        if self.timeout_ms == Some(0) {
+            return Err(InvalidField::new("timeout", "must be above 0"));
+        }
+        if self.priority.is_some_and(|class| class > u32::from(CLASS_MAX)) {
+            let message = format!("must be a class from 0, the first, to {CLASS_MAX}");
+            return Err(InvalidField::new("priority", message));
         }
         if let (Some(min), Some(max)) = (self.min_tokens, self.max_tokens)
             && min > max

@@ -1,5 +1,6 @@
 //! What the engine is doing, as one small value: replaced after every step, read by anyone.
 
+use crate::base::{Limits, Policies};
 use std::sync::Arc;
 
 /// Where the engine is in its life.
@@ -19,6 +20,9 @@ pub struct Status {
     pub state: EngineState,
     /// Somebody holds it between two steps.
     pub held: bool,
+    /// In force now.
+    pub limits: Limits,
+    pub policies: Policies,
     /// Requests between arrival at the engine and their last output.
     pub open: u32,
     pub running: u32,
@@ -27,6 +31,8 @@ pub struct Status {
     pub blocks_total: u32,
     /// Token slots in blocks of running sequences that hold no computed token.
     pub slots_unused: u64,
+    /// When a caller refused now should try again.
+    pub retry_seconds: u32,
     /// Steps run since start.
     pub steps: u64,
     /// Positions computed since start, prompts and recomputations included.

@@ -5,13 +5,16 @@
 
 use super::card::ModelCard;
 use super::handle::{Control, EngineHandle, Shared, Submission};
-use super::output::{GenerateError, Output, SubmitError};
-use super::runner_api::{RunError, Runner, SampleInput, Sampled, StepInput, StepRow};
+use super::output::{GenerateError, Output};
+use super::requests::{Pace, settle};
+use super::rows::{Padding, step_rows};
+use super::runner_api::{RunError, Runner, Sampled, StepInput, StepRow};
 use super::status::{EngineState, Status};
-use super::table::{Request, Table};
-use crate::base::{Clock, Limits, SequenceId};
-use crate::sched::{NewSequence, Outcome, Plan, PlanRow, Scheduler};
-use crate::trace::{Event, FinishReason, Refusal, Sink, Stamped};
+use super::step_time::{Choice, StepTime, Work};
+use super::table::Table;
+use crate::base::{Clock, Limits, Policies};
+use crate::sched::{Outcome, Plan, PlanRow, Scheduler};
+use crate::trace::{Event, FinishReason, Sink, Stamped};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,6 +25,13 @@ use tokio::sync::{mpsc, watch};
 /// scheduler and is reported, never waited out.
 const EMPTY_PLANS_MAX: u32 = 3;
 
+/// Longest sleep while a batch is being filled: what is over for other reasons is seen then.
+const FILLING_MICROS_MAX: u64 = 50_000;
+
+/// Tokens of prompts that a step may have whatever its target: a target that cannot be met must
+/// not keep prompts out for ever.
+const PIECE_MIN: u32 = 16;
+
 /// What one call of [`Engine::step`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stepped {
@@ -29,33 +39,49 @@ pub enum Stepped {
     Ran,
     /// Nothing is open, or the engine is held: wait for a request or a word.
     Idle,
+    /// A batch is being filled: nothing is done before this time, in microseconds of the engine's
+    /// clock, unless a request or a word comes.
+    Filling { until: u64 },
     /// The engine has ended.
     Ended,
 }
 
 /// The loop and all it owns. Lives on one thread; see [`EngineHandle`] for the others.
 pub struct Engine<R: Runner> {
-    runner: R,
-    sched: Scheduler,
-    plan: Plan,
-    table: Table,
-    clock: Arc<dyn Clock>,
+    pub(super) runner: R,
+    pub(super) sched: Scheduler,
+    pub(super) plan: Plan,
+    pub(super) table: Table,
+    pub(super) clock: Arc<dyn Clock>,
     sinks: Vec<Box<dyn Sink>>,
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
     event_seq: u64,
-    intake: mpsc::Receiver<Submission>,
-    control: mpsc::UnboundedReceiver<Control>,
+    pub(super) intake: mpsc::Receiver<Submission>,
+    pub(super) control: mpsc::UnboundedReceiver<Control>,
     status: watch::Sender<Status>,
-    now: Status,
+    pub(super) now: Status,
+    pub(super) pace: Pace,
+    padding: Padding,
+    times: StepTime,
+    /// The budget told last.
+    chosen: Option<u32>,
+    force_preemption_every: Option<u64>,
     empty_plans: u32,
     /// Steps that a held engine may still do.
-    credit: u32,
+    pub(super) credit: u32,
     handle: EngineHandle,
 }
 
 /// What an engine is made with, beside its runner.
 pub struct EngineConfig {
     pub limits: Limits,
+    pub policies: Policies,
+    /// Tenants with another share than 1 under fair queueing.
+    pub weights: Vec<(String, u32)>,
+    /// Steps measured before, for the model of step time.
+    pub measured: Vec<(Work, u64)>,
+    /// Fault hook: every so many steps the youngest is preempted, needed or not.
+    pub force_preemption_every: Option<u64>,
     /// The seeds of requests that bring none follow from this one.
     pub seed: u64,
     /// Outputs that may wait for one reader; one more cancels its request.
@@ -67,22 +93,36 @@ pub struct EngineConfig {
 
 impl EngineConfig {
     pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self { limits, seed: 0, output_buffer: 1024, clock, sinks: Vec::new() }
+        Self {
+            limits,
+            policies: Policies::default(),
+            weights: Vec::new(),
+            measured: Vec::new(),
+            force_preemption_every: None,
+            seed: 0,
+            output_buffer: 1024,
+            clock,
+            sinks: Vec::new(),
+        }
     }
 }
 
 impl<R: Runner> Engine<R> {
     pub fn new(runner: R, card: ModelCard, config: EngineConfig) -> Self {
-        let EngineConfig { limits, seed, output_buffer, clock, sinks } = config;
+        let EngineConfig { limits, policies, seed, output_buffer, clock, sinks, .. } = config;
         let (submit, intake) = mpsc::channel((limits.queue_max as usize).clamp(1, 1024));
         let (tell, control) = mpsc::unbounded_channel();
-        let now = Status { blocks_total: limits.blocks, ..Status::default() };
+        let now = Status { blocks_total: limits.blocks, limits, policies, ..Status::default() };
         let (status, seen) = watch::channel(now.clone());
-        let next = AtomicU32::new(0);
-        let shared = Arc::new(Shared { card: Arc::new(card), limits, seed, output_buffer, next });
+        let (card, next, capacity) = (Arc::new(card), AtomicU32::new(0), runner.capacity());
+        let shared = Arc::new(Shared { card, limits, capacity, seed, output_buffer, next });
+        let mut times = StepTime::default();
+        config.measured.iter().for_each(|&(work, micros)| times.observe(work, micros));
+        let handle = EngineHandle { shared, intake: submit, control: tell, status: seen };
+        config.weights.iter().for_each(|(tenant, weight)| handle.set_weight(tenant, *weight));
         Self {
             runner,
-            sched: Scheduler::new(limits),
+            sched: Scheduler::with_policies(limits, policies),
             plan: Plan::default(),
             table: Table::new(),
             clock,
@@ -93,9 +133,14 @@ impl<R: Runner> Engine<R> {
             control,
             status,
             now,
+            pace: Pace::default(),
+            padding: Padding::new(&limits),
+            times,
+            chosen: None,
+            force_preemption_every: config.force_preemption_every,
             empty_plans: 0,
             credit: 0,
-            handle: EngineHandle { shared, intake: submit, control: tell, status: seen },
+            handle,
         }
     }
 
@@ -109,12 +154,16 @@ impl<R: Runner> Engine<R> {
         &self.sched
     }
 
-    /// Runs until told to stop, drained, or failed.
-    pub async fn run(&mut self) {
+    /// Runs until told to stop, drained, or failed. `sleep` ends after so many microseconds.
+    pub async fn run<S: Future<Output = ()>>(&mut self, sleep: impl Fn(u64) -> S) {
         loop {
             match self.step().await {
                 Stepped::Ran => {}
-                Stepped::Idle => self.wait().await,
+                Stepped::Idle => self.wait(std::future::pending()).await,
+                Stepped::Filling { until } => {
+                    let left = until.saturating_sub(self.clock.now_micros());
+                    self.wait(sleep(left.min(FILLING_MICROS_MAX))).await;
+                }
                 Stepped::Ended => return,
             }
         }
@@ -146,27 +195,32 @@ impl<R: Runner> Engine<R> {
         self.credit = self.credit.saturating_sub(1);
         self.turn().await;
         self.publish();
-        if self.ended() { Stepped::Ended } else { Stepped::Ran }
+        match self.sched.wake_at() {
+            _ if self.ended() => Stepped::Ended,
+            Some(until) if self.plan.rows.is_empty() => Stepped::Filling { until },
+            _ => Stepped::Ran,
+        }
     }
 
     /// Plan, run, commit, emit.
     async fn turn(&mut self) {
         let began = self.clock.now_micros();
+        self.choose_budget();
+        if self.force_preemption_every.is_some_and(|n| (self.now.steps + 1).is_multiple_of(n)) {
+            self.sched.force_preemption();
+        }
         self.sched.plan(began, &mut self.plan, &mut self.events);
         let planned = self.clock.now_micros();
         self.emit();
         if self.plan.rows.is_empty() {
-            self.empty_plans += 1;
-            if self.empty_plans > EMPTY_PLANS_MAX {
-                let error = "the scheduler plans nothing although requests are open";
-                self.fail_all(&GenerateError::Engine(error.to_string()));
-            }
-            return;
+            return self.empty_plan();
         }
         self.empty_plans = 0;
-        let rows = step_rows(&self.plan, &self.sched, &self.table);
+        let rows = step_rows(&self.plan, &self.sched, &self.table, &self.padding);
         let input = StepInput { step: self.plan.step, rows: &rows };
         let expected = input.sampling().count();
+        let work = |row: &StepRow<'_>| Work::row(row.start, row.tokens.len() as u32);
+        let work = rows.iter().map(work).fold(Work::default(), |all, row| all + row);
         let built = self.clock.now_micros();
         let sampled = self.runner.run(input).await.and_then(|sampled| match sampled.len() {
             found if found == expected => Ok(sampled),
@@ -182,12 +236,52 @@ impl<R: Runner> Engine<R> {
                     build_micros: built - planned,
                     device_micros: ran - built,
                 });
+                self.times.observe(work, ran - began);
+                self.sched.charge_time(&self.plan, ran - built);
                 self.commit(sampled, ran);
             }
             Err(error) => {
                 self.abandon_plan();
                 self.fail_all(&GenerateError::Run(error));
             }
+        }
+    }
+
+    /// Sets how many tokens the next step may have, where a target of step time says so.
+    fn choose_budget(&mut self) {
+        let Some(target_micros) = self.sched.policies().itl_target_micros else {
+            self.chosen = None;
+            return self.sched.set_step_budget(None);
+        };
+        let most = self.sched.limits().step_tokens_max;
+        let choice = self.times.choose(target_micros, self.sched.backlog(), PIECE_MIN, most);
+        self.sched.set_step_budget(Some(choice.budget));
+        if self.chosen.replace(choice.budget) == Some(choice.budget) {
+            return;
+        }
+        let Choice { budget, decode, predicted_micros, cost, slack_permille } = choice;
+        self.events.push(Event::BudgetChosen {
+            budget,
+            decode,
+            target_micros,
+            predicted_micros,
+            fixed_micros: cost.fixed / 1_000_000,
+            token_nanos: cost.token / 1000,
+            pair_picos: cost.pair,
+            slack_permille,
+        });
+    }
+
+    /// A plan without rows is right while a batch is being filled and after a preemption; else it
+    /// is a fault if it goes on.
+    fn empty_plan(&mut self) {
+        if self.sched.wake_at().is_some() || self.plan.preempted > 0 {
+            return;
+        }
+        self.empty_plans += 1;
+        if self.empty_plans > EMPTY_PLANS_MAX {
+            let error = "the scheduler plans nothing although requests are open";
+            self.fail_all(&GenerateError::Engine(error.to_string()));
         }
     }
 
@@ -228,170 +322,8 @@ impl<R: Runner> Engine<R> {
         self.close(ended);
     }
 
-    fn take(&mut self, submission: Submission) {
-        let Submission { sequence, prompt, request } = submission;
-        if self.now.state != EngineState::Serving {
-            let error = GenerateError::Refused(SubmitError::Stopping);
-            return request.sender.send_last(Output::Failed(error));
-        }
-        if request.sender.gone() {
-            self.now.requests_cancelled += 1;
-            return;
-        }
-        let new = NewSequence::new(sequence, request.id, prompt, request.max_new_tokens);
-        let now = self.clock.now_micros();
-        let taken = self.sched.submit(new, now, &mut self.events);
-        self.emit();
-        if let Err(refusal) = taken {
-            self.now.requests_failed += 1;
-            let error = self.refused(refusal, &request);
-            return request.sender.send_last(Output::Failed(GenerateError::Refused(error)));
-        }
-        let started = Output::Started {
-            prompt_tokens: request.prompt_tokens,
-            max_new_tokens: request.max_new_tokens,
-            seed: request.seed,
-        };
-        // A reader that is gone already is found by `drop_gone`, before the next plan.
-        let _ = request.sender.send(started);
-        self.table.insert(sequence, request);
-    }
-
-    /// The scheduler's refusal in the words of the API. Lengths were checked by the handle, so
-    /// only a full queue is common.
-    fn refused(&self, refusal: Refusal, request: &Request) -> SubmitError {
-        let prompt = u64::from(request.prompt_tokens);
-        let limits = self.sched.limits();
-        match refusal {
-            Refusal::Full { waiting, max } => SubmitError::QueueFull { waiting, max },
-            Refusal::TooLong { context, .. } => {
-                SubmitError::BeyondContext { prompt, limit: context }
-            }
-            Refusal::NeverFits { .. } => {
-                SubmitError::BeyondPool { prompt, limit: limits.pool_tokens() }
-            }
-            Refusal::Empty => SubmitError::Empty,
-            other => SubmitError::Failed(other.to_string()),
-        }
-    }
-
-    fn obey(&mut self, word: Control) {
-        match word {
-            Control::Cancel(id) => {
-                let found = self.table.iter().find(|(_, request)| request.id == id);
-                if let Some((&sequence, _)) = found {
-                    self.end_early(sequence, GenerateError::Cancelled);
-                }
-            }
-            Control::Drain if self.now.state == EngineState::Serving => {
-                self.now.state = EngineState::Draining;
-                self.publish();
-            }
-            Control::Drain => {}
-            Control::Hold(hold) => (self.now.held, self.credit) = (hold, 0),
-            Control::StepOnce if self.now.held => self.credit += 1,
-            Control::StepOnce => {}
-            Control::Stop => {
-                self.end_all(&GenerateError::Stopped);
-                self.now.state = EngineState::Stopped;
-                self.refuse_waiting();
-            }
-        }
-    }
-
-    /// Cancels every request whose caller dropped its end.
-    fn drop_gone(&mut self) {
-        let gone = |(&sequence, request): (&SequenceId, &Request)| {
-            request.sender.gone().then_some(sequence)
-        };
-        let gone: Vec<_> = self.table.iter().filter_map(gone).collect();
-        for sequence in gone {
-            self.end_early(sequence, GenerateError::Cancelled);
-        }
-    }
-
-    /// Takes a request out of the scheduler, blocks and all, and tells its caller why.
-    fn end_early(&mut self, sequence: SequenceId, error: GenerateError) {
-        let now = self.clock.now_micros();
-        let reason = match error {
-            GenerateError::Run(_) | GenerateError::Engine(_) => FinishReason::Failed,
-            _ => FinishReason::Cancelled,
-        };
-        self.sched.finish(sequence, reason, now, &mut self.events);
-        self.emit();
-        self.close(vec![(sequence, Last::Early(error))]);
-    }
-
-    fn end_all(&mut self, error: &GenerateError) {
-        while let Some(&sequence) = self.table.keys().next() {
-            self.end_early(sequence, error.clone());
-        }
-    }
-
-    /// The engine cannot go on.
-    fn fail_all(&mut self, error: &GenerateError) {
-        self.now.state = EngineState::Failed(error.to_string().into());
-        // Seen before any caller learns of its own failure.
-        self.publish();
-        self.end_all(error);
-        self.refuse_waiting();
-    }
-
-    /// Answers what is still on its way in after the end.
-    fn refuse_waiting(&mut self) {
-        self.intake.close();
-        while let Ok(submission) = self.intake.try_recv() {
-            let error = match &self.now.state {
-                EngineState::Failed(why) => SubmitError::Failed(why.to_string()),
-                _ => SubmitError::Stopping,
-            };
-            let last = Output::Failed(GenerateError::Refused(error));
-            submission.request.sender.send_last(last);
-        }
-    }
-
-    /// Sends the last words of requests that the scheduler has let go of already. The status is
-    /// published first: who has its answer sees its blocks free.
-    fn close(&mut self, ended: Vec<(SequenceId, Last)>) {
-        if ended.is_empty() {
-            return;
-        }
-        let words: Vec<_> = ended
-            .into_iter()
-            .filter_map(|(sequence, last)| {
-                let request = self.table.remove(&sequence)?;
-                let output = self.count_last(&request, last);
-                Some((request.sender, output))
-            })
-            .collect();
-        self.publish();
-        for (sender, output) in words {
-            sender.send_last(output);
-        }
-    }
-
-    fn count_last(&mut self, request: &Request, last: Last) -> Output {
-        let (count, output) = match last {
-            Last::Finished(reason) => {
-                let usage = request.usage();
-                (&mut self.now.requests_finished, Output::Finished { reason, usage })
-            }
-            Last::Early(error) => {
-                let count = match error {
-                    GenerateError::Cancelled
-                    | GenerateError::Stopped
-                    | GenerateError::SlowReader(_) => &mut self.now.requests_cancelled,
-                    _ => &mut self.now.requests_failed,
-                };
-                (count, Output::Failed(error))
-            }
-        };
-        *count += 1;
-        output
-    }
-
     /// Stamps the events that came up and hands them to the sinks.
-    fn emit(&mut self) {
+    pub(super) fn emit(&mut self) {
         let (step, micros) = (self.plan.step, self.clock.now_micros());
         for event in self.events.drain(..) {
             let stamped = Stamped { seq: self.event_seq, step, micros, event };
@@ -402,11 +334,12 @@ impl<R: Runner> Engine<R> {
         }
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         self.now.open = self.table.len() as u32;
         self.now.running = self.sched.running();
         self.now.waiting = self.sched.waiting();
         self.now.slots_unused = self.sched.slots_unused();
+        self.now.retry_seconds = self.pace.retry_seconds(self.now.waiting);
         self.now.blocks_used = self.now.blocks_total - self.sched.free_blocks();
         self.status.send_if_modified(|seen| {
             let changed = *seen != self.now;
@@ -421,13 +354,14 @@ impl<R: Runner> Engine<R> {
         matches!(self.now.state, EngineState::Stopped | EngineState::Failed(_))
     }
 
-    /// Sleeps until a request or a word arrives, and takes it.
-    async fn wait(&mut self) {
+    /// Sleeps until a request or a word arrives, and takes it; or until `sleep` is over.
+    async fn wait(&mut self, sleep: impl Future<Output = ()>) {
         let next = {
             let (arrival, word) = (pin!(self.intake.recv()), pin!(self.control.recv()));
-            match select(arrival, word).await {
-                Either::Left((submission, _)) => Either::Left(submission),
-                Either::Right((word, _)) => Either::Right(word),
+            match select(select(arrival, word), pin!(sleep)).await {
+                Either::Left((Either::Left((submission, _)), _)) => Either::Left(submission),
+                Either::Left((Either::Right((word, _)), _)) => Either::Right(word),
+                Either::Right(_) => return,
             }
         };
         match next {
@@ -455,55 +389,4 @@ impl<R: Runner> Drop for Engine<R> {
         }
         self.refuse_waiting();
     }
-}
-
-/// How a request ended.
-enum Last {
-    Finished(FinishReason),
-    Early(GenerateError),
-}
-
-/// One sampling row's answer: what the scheduler learns, and the last word if there is one.
-fn settle(sequence: SequenceId, request: &mut Request, answer: Sampled) -> (Outcome, Option<Last>) {
-    let failed = |error| {
-        let finish = Some(FinishReason::Failed);
-        (Outcome { sequence, token: None, finish }, Some(Last::Early(error)))
-    };
-    if !answer.finite {
-        return failed(GenerateError::NonFinite);
-    }
-    let token = Some(answer.token);
-    let (output, finish) = request.accept(answer);
-    match request.sender.send(output) {
-        Ok(()) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
-        Err(error) => {
-            let finish = Some(FinishReason::Cancelled);
-            (Outcome { sequence, token, finish }, Some(Last::Early(error)))
-        }
-    }
-}
-
-/// The plan's rows as values for the runner.
-fn step_rows<'a>(plan: &'a Plan, sched: &'a Scheduler, table: &'a Table) -> Vec<StepRow<'a>> {
-    let rows = plan.rows.iter().map(|row| {
-        let history = sched.tokens(row.sequence);
-        let (start, end) = (row.start as usize, row.start as usize + row.len as usize);
-        let request = table.get(&row.sequence).filter(|_| row.samples);
-        StepRow {
-            sequence: row.sequence,
-            slot: row.slot,
-            start: row.start,
-            tokens: &history[start..end],
-            blocks: sched.blocks(row.sequence),
-            sample: request.map(|request| SampleInput {
-                sampling: &request.sampling,
-                seed: request.seed,
-                position: row.start + row.len,
-                history: &history[..end],
-                prompt_len: request.prompt_tokens,
-                banned: request.banned(),
-            }),
-        }
-    });
-    rows.collect()
 }

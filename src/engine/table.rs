@@ -18,6 +18,12 @@ pub(super) struct Request {
     pub id: RequestId,
     pub sampling: Sampling,
     pub seed: u64,
+    pub tenant: u32,
+    pub class: u8,
+    /// When the engine took it, in microseconds of its clock.
+    pub arrived: u64,
+    /// How long after that it may take.
+    pub timeout_ms: Option<u64>,
     pub prompt_tokens: u32,
     pub max_new_tokens: u32,
     pub min_tokens: u32,

@@ -158,7 +158,7 @@ impl Chat<'_> {
         match answer.reason {
             FinishReason::Length => eprintln!("(cut off: no room for more tokens)"),
             FinishReason::Cancelled => eprintln!("(stopped)"),
-            FinishReason::Stop | FinishReason::Failed => {}
+            FinishReason::Stop | FinishReason::Failed | FinishReason::TimedOut => {}
         }
         Ok(answer.text)
     }

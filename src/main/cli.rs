@@ -146,6 +146,8 @@ pub struct ServeArgs {
     #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
     pub cors_origins: Vec<String>,
     #[command(flatten)]
+    pub policies: crate::policies::PolicyArgs,
+    #[command(flatten)]
     pub record: RecordArgs,
 }
 

@@ -41,7 +41,14 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let told = tell.clone();
     let thread = spawn(
         // Loads the model; runs on the engine's thread.
-        move || session::engine(model::ready(&args.model)?, &args.record, |_| {}),
+        move || {
+            let mut loaded = model::ready(&args.model)?;
+            let policies = args.policies.apply(&mut loaded.limits);
+            let weights = args.policies.tenant_weight;
+            session::engine(loaded, &args.record, |config| {
+                (config.policies, config.weights) = (policies, weights);
+            })
+        },
         move |loaded| match loaded {
             Ok(handle) => {
                 eprintln!("serving {} on {url}/v1", handle.card().name);

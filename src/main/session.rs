@@ -25,12 +25,13 @@ pub fn seed() -> u64 {
 
 /// The engine over a loaded model, recording if asked to; `adjust` has the last word.
 pub fn engine(
-    loaded: Loaded,
+    mut loaded: Loaded,
     record: &RecordArgs,
     adjust: impl FnOnce(&mut EngineConfig),
 ) -> Result<Engine<DeviceRunner>> {
     let mut config = EngineConfig::new(loaded.limits, Arc::new(MonotonicClock::default()));
     config.seed = seed();
+    config.measured = std::mem::take(&mut loaded.measured);
     if let Some(path) = &record.record {
         let header = Header { model: loaded.card.name.clone(), ..Header::default() };
         let sink = FileSink::create(path, RECORD_BUFFER, &header);

@@ -17,6 +17,7 @@ pub struct Options {
     /// How keys and values are stored.
     pub kv: KvType,
     pub block_size: u32,
+    /// KV blocks of the pool; one more is made, for padding.
     pub blocks: u32,
     /// Tokens of one step.
     pub step_tokens_max: u32,
@@ -257,13 +258,15 @@ impl Model {
     }
 }
 
+/// Positions of the pool and of the block after it, which is scratch: padding rows write there.
 fn pool_tokens(options: &Options) -> u64 {
-    u64::from(options.blocks) * u64::from(options.block_size)
+    (u64::from(options.blocks) + 1) * u64::from(options.block_size)
 }
 
 /// Words of the per-step metadata: tokens, positions, slots, rows, tables, work items, merges.
+/// In a padded batch a sequence may have a row of its own and one of padding.
 fn meta_words(options: &Options) -> u64 {
-    let (tokens, rows) = (u64::from(options.step_tokens_max), u64::from(options.sequences_max));
+    let (tokens, rows) = (u64::from(options.step_tokens_max), 2 * u64::from(options.sequences_max));
     let table = u64::from(options.context_max.div_ceil(options.block_size)) + 1;
     tokens * 3 + rows * (1 + table + 4) + 8 * (tokens + u64::from(PARTIALS_PER_HEAD)) + 64
 }

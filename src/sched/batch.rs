@@ -48,7 +48,7 @@ impl Scheduler {
                 self.plan_chunks(now_micros, plan, events);
                 return;
             }
-            if !self.is_due(now_micros) {
+            if plan.preempted > 0 || !self.is_due(now_micros) {
                 return;
             }
             self.form_batch(now_micros, plan, events);

@@ -53,6 +53,14 @@ pub struct PlanRow {
     pub pad: bool,
 }
 
+/// Why somebody is preempted, and out of how many.
+#[derive(Clone, Copy)]
+struct Cause {
+    gainer: SequenceId,
+    reason: PreemptReason,
+    juniors: u32,
+}
+
 /// The result of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -75,6 +83,7 @@ impl Scheduler {
         copies.clear();
         *plan = Plan { rows, copies, budget: self.step_budget(), ..Plan::default() };
         self.held_until = None;
+        self.retract(now_micros, plan, events);
         match (self.policies.batching, self.policies.prefill) {
             (Batching::Continuous, Prefill::Chunked) => {
                 self.plan_decodes(now_micros, plan, events);
@@ -105,7 +114,8 @@ impl Scheduler {
         self.processed += u64::from(plan.tokens);
         let idle = plan.rows.is_empty();
         let waits = !self.queue.is_empty() && self.held_until.is_none();
-        self.stuck = idle && waits && self.planned == self.committed;
+        let idle_for_a_reason = plan.preempted > 0 || self.planned != self.committed;
+        self.stuck = idle && waits && !idle_for_a_reason;
         if idle {
             debug_assert!(plan.copies.is_empty(), "a copy for nobody");
             return;
@@ -123,15 +133,19 @@ impl Scheduler {
             free: self.pool.free(),
             unused: self.slots_unused(),
         });
-        events.extend(plan.rows.iter().map(|&r| {
-            let PlanRow { sequence, slot, start, len, samples, pad } = r;
+        for &PlanRow { sequence, slot, start, len, samples, pad } in &plan.rows {
             if pad {
                 let sequence = (sequence.0 != u32::MAX).then_some(sequence);
-                Event::RowPadded { sequence, slot, start, len }
-            } else {
-                Event::RowPlanned { sequence, slot, start, len, samples }
+                events.push(Event::RowPadded { sequence, slot, start, len });
+                continue;
             }
-        }));
+            events.push(Event::RowPlanned { sequence, slot, start, len, samples });
+            if !samples {
+                let left = self.index.get(sequence.0).map(|e| self.table[e as usize].missing());
+                let (wanted, given) = (len + left.unwrap_or(0), len);
+                events.push(Event::RowCut { sequence, wanted, given, budget: plan.budget });
+            }
+        }
     }
 
     /// Pieces of prompts that have begun, then newcomers.
@@ -247,7 +261,9 @@ impl Scheduler {
                 events.push(Event::RowDelayed { sequence: id, free: 0 });
                 return false;
             };
-            self.preempt(victim, id, now_micros, events);
+            let juniors = count(self.running.len() - 1 - at);
+            let reason = PreemptReason::OutOfBlocks;
+            self.preempt(victim, Cause { gainer: id, reason, juniors }, now_micros, events);
             plan.preempted += 1;
         }
         self.take_blocks(entry, 1, now_micros, events);
@@ -285,17 +301,36 @@ impl Scheduler {
         }
     }
 
+    /// Preempts the youngest when somebody has asked for it.
+    fn retract(&mut self, now: u64, plan: &mut Plan, events: &mut Vec<Event>) {
+        if !std::mem::take(&mut self.forced) {
+            return;
+        }
+        let mut running = self.running.iter().rev();
+        let youngest = running.find(|&&e| self.table[e as usize].ending.is_none());
+        if let Some(&entry) = youngest {
+            let gainer = self.table[entry as usize].id;
+            let cause = Cause { gainer, reason: PreemptReason::Forced, juniors: 0 };
+            self.preempt(entry, cause, now, events);
+            plan.preempted += 1;
+        }
+    }
+
     /// Sends a running sequence back to the queue. It keeps its tokens, produced ones too, and
     /// computes them again when it returns.
-    fn preempt(&mut self, entry: u32, gainer: SequenceId, now: u64, events: &mut Vec<Event>) {
+    fn preempt(&mut self, entry: u32, cause: Cause, now: u64, events: &mut Vec<Event>) {
         self.leave_place(entry);
+        let policy = self.policies.victim;
+        let Cause { gainer, reason, juniors } = cause;
         let s = &mut self.table[entry as usize];
-        s.preemptions += 1;
+        s.preemptions += u32::from(reason == PreemptReason::OutOfBlocks);
         s.waits_since = now;
         events.push(Event::SequencePreempted {
             victim: s.id,
             gainer,
-            reason: PreemptReason::OutOfBlocks,
+            reason,
+            policy,
+            juniors,
             lost: s.computed,
             blocks: s.held_blocks(),
             times: s.preemptions,

@@ -45,6 +45,8 @@ pub struct Scheduler {
     pub(super) stuck: bool,
     /// A batch is being filled until then.
     pub(super) held_until: Option<u64>,
+    /// The next plan preempts the youngest.
+    pub(super) forced: bool,
     /// The last delay told, so that it is told once.
     pub(super) told: Option<(u64, DelayReason)>,
     /// Reused by the look ahead at memory: (tokens still to come, tokens held).
@@ -61,6 +63,23 @@ pub struct LimitsFixed {
     pub field: &'static str,
     pub now: u32,
     pub asked: u32,
+}
+
+impl LimitsFixed {
+    /// Whether an engine with the limits `now` can go on with `asked`.
+    pub fn check(now: &Limits, asked: &Limits) -> Result<(), Self> {
+        for (field, now, asked) in [
+            ("blocks", now.blocks, asked.blocks),
+            ("block_size", now.block_size, asked.block_size),
+            ("context_max", now.context_max, asked.context_max),
+            ("window", now.window.unwrap_or(0), asked.window.unwrap_or(0)),
+        ] {
+            if now != asked {
+                return Err(Self { field, now, asked });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Scheduler {
@@ -93,6 +112,7 @@ impl Scheduler {
             last_budget: limits.step_tokens_max,
             stuck: false,
             held_until: None,
+            forced: false,
             told: None,
             ahead: Vec::new(),
             found: Vec::new(),
@@ -115,16 +135,7 @@ impl Scheduler {
         events: &mut Vec<Event>,
     ) -> Result<(), LimitsFixed> {
         let limits = usable(limits);
-        for (field, now, asked) in [
-            ("blocks", self.limits.blocks, limits.blocks),
-            ("block_size", self.limits.block_size, limits.block_size),
-            ("context_max", self.limits.context_max, limits.context_max),
-            ("window", self.limits.window.unwrap_or(0), limits.window.unwrap_or(0)),
-        ] {
-            if now != asked {
-                return Err(LimitsFixed { field, now, asked });
-            }
-        }
+        LimitsFixed::check(&self.limits, &limits)?;
         self.announce(events);
         self.limits = limits;
         events.push(Event::LimitsChanged { limits, reason: LimitsReason::Asked });
@@ -159,6 +170,24 @@ impl Scheduler {
     /// for each that runs, so that a target slows everybody and starves nobody.
     pub fn set_step_budget(&mut self, tokens: Option<u32>) {
         self.budget = tokens;
+    }
+
+    /// The next plan preempts the youngest that runs, needed or not: what an operator may ask for,
+    /// and how tests retract at will.
+    pub fn force_preemption(&mut self) {
+        self.forced = true;
+    }
+
+    /// Where the sequences that run stand, the most senior first: the position that each computes
+    /// next, and how many it lacks.
+    pub fn backlog(&self) -> impl Iterator<Item = (u32, u32)> + Clone {
+        let running = self.running.iter().map(|&e| &self.table[e as usize]);
+        running.filter(|s| s.wants_rows()).map(|s| (s.computed, s.missing()))
+    }
+
+    /// True once a sequence was let in, be it preempted since.
+    pub fn was_admitted(&self, id: SequenceId) -> bool {
+        self.index.get(id.0).is_some_and(|entry| self.table[entry as usize].charged)
     }
 
     /// A tenant's share under fair queueing, relative to 1.

@@ -30,10 +30,19 @@ pub(super) async fn request_id(
     response
 }
 
+/// Whose request it is, where several keys tell clients apart: the key's place in the list.
+#[derive(Clone)]
+pub(super) struct KeyHolder(String);
+
+/// The tenant that the client's key names, if keys name any.
+pub(super) fn key_holder(request: &Request) -> Option<String> {
+    request.extensions().get::<KeyHolder>().map(|holder| holder.0.clone())
+}
+
 /// Lets only holders of a key pass, if keys are set. `/health` is open to all.
 pub(super) async fn require_key(
     State(app): State<Arc<App>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let keys = &app.config.api_keys;
@@ -42,8 +51,12 @@ pub(super) async fn require_key(
     }
     let given = bearer(request.headers()).unwrap_or_default();
     // Every key is compared, so that time tells nothing about which one was near.
-    let known = keys.iter().fold(false, |known, key| known | same(key.as_bytes(), given));
-    if known && !given.is_empty() {
+    let matches = (1..).zip(keys).filter(|(_, key)| same(key.as_bytes(), given));
+    let known = matches.fold(None, |_, (number, _)| Some(number));
+    if let Some(number) = known.filter(|_: &u32| !given.is_empty()) {
+        if keys.len() > 1 {
+            request.extensions_mut().insert(KeyHolder(format!("key-{number}")));
+        }
         return next.run(request).await;
     }
     let message = "a valid key is required: Authorization: Bearer KEY";

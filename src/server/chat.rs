@@ -1,5 +1,6 @@
 //! POST /v1/chat/completions.
 
+use super::access::key_holder;
 use super::app::{App, unix_seconds};
 use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
@@ -19,8 +20,10 @@ const ROUTE: &str = "/v1/chat/completions";
 
 pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiResult<Response> {
     let engine = app.engine()?;
+    let holder = key_holder(&request);
     let body = body::object(&app, request).await?;
-    let (params, messages, options) = read(&app, &engine, &body)?;
+    let (mut params, messages, options) = read(&app, &engine, &body)?;
+    params.request.tenant = holder.or(params.request.tenant);
     let prompt = app.off_thread(&engine, move |engine| tokens(engine, &messages, &options)).await?;
     let reply = Reply::new(&app, &engine, Shape::Chat, &params);
     super::reply::generate(&app, &engine, params, prompt, reply, "messages").await

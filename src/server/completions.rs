@@ -1,5 +1,6 @@
 //! POST /v1/completions: raw text or token ids in, text out.
 
+use super::access::key_holder;
 use super::app::App;
 use super::body;
 use super::error::ApiResult;
@@ -24,8 +25,10 @@ enum Prompt {
 
 pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiResult<Response> {
     let engine = app.engine()?;
+    let holder = key_holder(&request);
     let body = body::object(&app, request).await?;
-    let (params, prompt) = read(&app, &engine, &body)?;
+    let (mut params, prompt) = read(&app, &engine, &body)?;
+    params.request.tenant = holder.or(params.request.tenant);
     let prompt = match prompt {
         Prompt::Ids(ids) => ids,
         Prompt::Text(text) => {

@@ -52,6 +52,12 @@ impl ApiError {
         Self { retry_after: Some(seconds), ..self }
     }
 
+    /// More than this side can take now.
+    fn too_many(code: &'static str, message: String) -> Self {
+        let kind = "rate_limit_error";
+        Self { kind, ..Self::new(StatusCode::TOO_MANY_REQUESTS, Some(code), message) }
+    }
+
     pub fn loading() -> Self {
         let message = "the model is being loaded; try again in a moment";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_loading", message).with_retry(1)
@@ -71,11 +77,9 @@ impl ApiError {
                 let code = Some("context_length_exceeded");
                 Self::new(StatusCode::BAD_REQUEST, code, message).with_param(prompt)
             }
-            SubmitError::QueueFull { .. } => Self {
-                kind: "rate_limit_error",
-                ..Self::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message)
+            SubmitError::QueueFull { retry_seconds, .. } => {
+                Self::too_many("queue_full", message).with_retry(*retry_seconds)
             }
-            .with_retry(1),
             SubmitError::Stopping => {
                 Self::server(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message)
                     .with_retry(5)
@@ -94,6 +98,13 @@ impl ApiError {
             }
             GenerateError::SlowReader(_) | GenerateError::Cancelled => {
                 Self::server(StatusCode::INTERNAL_SERVER_ERROR, "cancelled", message)
+            }
+            GenerateError::QueueTimeout { retry_seconds, .. } => {
+                Self::too_many("queue_timeout", message).with_retry(*retry_seconds)
+            }
+            GenerateError::Timeout { .. } => {
+                let (status, code) = (StatusCode::REQUEST_TIMEOUT, Some("timeout"));
+                Self::new(status, code, message).with_param("timeout")
             }
             GenerateError::Stopped => {
                 Self::server(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message)

@@ -10,16 +10,8 @@ use axum::http::StatusCode;
 use serde_json::Value;
 
 /// Fields of OpenAI's API that change nothing here.
-const WITHOUT_EFFECT: [&str; 8] = [
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "parallel_tool_calls",
-    "safety_identifier",
-    "prompt_cache_key",
-    "verbosity",
-];
+const WITHOUT_EFFECT: [&str; 6] =
+    ["metadata", "store", "service_tier", "parallel_tool_calls", "prompt_cache_key", "verbosity"];
 
 /// A parsed request, its prompt still missing.
 pub(super) struct Params {
@@ -59,6 +51,9 @@ impl Params {
             },
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
             logprobs: None,
+            priority: fields.count("priority")?,
+            tenant: tenant(fields)?,
+            timeout_ms: timeout(fields)?,
         };
         Ok(Self {
             stream,
@@ -139,6 +134,23 @@ fn refuse_unsupported(fields: &mut Fields<'_>) -> ApiResult<()> {
         }
     }
     Ok(())
+}
+
+/// `user`, or `safety_identifier` in its place. (Where clients bring keys, the key counts.)
+fn tenant(fields: &mut Fields<'_>) -> ApiResult<Option<String>> {
+    let newer = fields.string("safety_identifier")?;
+    Ok(fields.string("user")?.or(newer).map(str::to_string))
+}
+
+/// `timeout`, in seconds.
+fn timeout(fields: &mut Fields<'_>) -> ApiResult<Option<u64>> {
+    match fields.number("timeout")? {
+        Some(seconds) if seconds.is_finite() && seconds > 0.0 => {
+            Ok(Some((f64::from(seconds) * 1000.0).ceil() as u64))
+        }
+        Some(_) => Err(fields.wrong("timeout", "must be a number of seconds above 0")),
+        None => Ok(None),
+    }
 }
 
 /// 0 and −1 keep all.

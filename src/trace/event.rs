@@ -1,7 +1,7 @@
 //! The facts. Plain data without heap use in everything a step emits, so that a step can be
 //! traced without allocating: lists of blocks come in pieces of at most [`BlockList::MAX`].
 
-use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId, TokenId};
+use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId, TokenId, Victim};
 use serde::{Deserialize, Serialize};
 
 /// An event with its place in the stream. `seq` counts up by one: a gap is a loss.
@@ -97,6 +97,22 @@ pub enum Event {
     },
     /// One sequence's part of the step: positions `start .. start + len`.
     RowPlanned { sequence: SequenceId, slot: u32, start: u32, len: u32, samples: bool },
+    /// The row just planned is a piece: `wanted` positions are known, `given` fit the step, of
+    /// whose `budget` the other rows take the rest (a padded batch shares it equally).
+    RowCut { sequence: SequenceId, wanted: u32, given: u32, budget: u32 },
+    /// A step may have `budget` tokens from here on, so that it keeps to the target: predicted
+    /// from `fixed_micros` a step, `token_nanos` a token and `pair_picos` a pair of query and key,
+    /// with `slack_permille` for errors. `decode` tokens come first whatever they take.
+    BudgetChosen {
+        budget: u32,
+        decode: u32,
+        target_micros: u32,
+        predicted_micros: u64,
+        fixed_micros: u64,
+        token_nanos: u64,
+        pair_picos: u64,
+        slack_permille: u32,
+    },
     /// Positions computed for nothing: the rest of a shorter prompt, or a place of a batch that
     /// nobody fills (`sequence` is the one that did, if any).
     RowPadded { sequence: Option<SequenceId>, slot: u32, start: u32, len: u32 },
@@ -106,11 +122,16 @@ pub enum Event {
     StepRan { step: u64, plan_micros: u64, build_micros: u64, device_micros: u64 },
     /// The token at `position` of the sequence became known.
     TokenSampled { sequence: SequenceId, position: u32, token: TokenId },
-    /// `victim` lost its slot and its blocks, `lost` computed tokens with them.
+    /// `victim` lost its slot and its blocks, `lost` computed tokens with them. It was chosen by
+    /// `policy` from `juniors` that run and came after the gainer (by itself when forced).
     SequencePreempted {
         victim: SequenceId,
         gainer: SequenceId,
         reason: PreemptReason,
+        #[serde(default = "youngest")]
+        policy: Victim,
+        #[serde(default)]
+        juniors: u32,
         lost: u32,
         blocks: u32,
         /// Times this sequence has been preempted, this one included.
@@ -133,6 +154,10 @@ pub enum Event {
     Unknown,
 }
 
+fn youngest() -> Victim {
+    Victim::Youngest
+}
+
 /// Why a sequence ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,6 +168,8 @@ pub enum FinishReason {
     Length,
     Cancelled,
     Failed,
+    /// It waited or ran longer than it may.
+    TimedOut,
 }
 
 /// Why a running sequence was preempted.
@@ -151,6 +178,8 @@ pub enum FinishReason {
 pub enum PreemptReason {
     /// The gainer needed a block and none was free.
     OutOfBlocks,
+    /// Somebody asked for it; it does not count towards the bound on preemptions.
+    Forced,
 }
 
 /// Why a cached block's content was given up.

@@ -50,6 +50,7 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
         | Event::RowPadded { .. }
         | Event::StepRan { .. } => step(picture, &stamped.event),
         Event::RowDelayed { .. } => picture.counters.delayed += 1,
+        Event::RowCut { .. } => picture.counters.cut += 1,
         Event::TokenSampled { sequence, position, .. } => {
             picture.counters.sampled_tokens += 1;
             if let Some(s) = picture.sequences.get_mut(sequence) {
@@ -66,7 +67,7 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
             leave(picture, *sequence);
         }
         Event::EventsDropped { count } => picture.counters.events_dropped += count,
-        Event::KernelTimed { .. } | Event::Unknown => {}
+        Event::KernelTimed { .. } | Event::BudgetChosen { .. } | Event::Unknown => {}
     }
 }
 

@@ -105,6 +105,9 @@ pub struct Counters {
     pub admitted: u64,
     pub preempted: u64,
     pub delayed: u64,
+    /// Rows that were pieces.
+    #[serde(default)]
+    pub cut: u64,
     pub finished: BTreeMap<FinishReason, u64>,
     pub steps: u64,
     pub decode_tokens: u64,

@@ -41,12 +41,26 @@ pub fn sentence(event: &Event) -> Option<String> {
              is left to preempt"
         ),
         Event::SequencePreempted { .. } => preempted(event)?,
+        Event::RowCut { sequence, wanted, given, budget } => format!(
+            "sequence {sequence} computes {given} of the {wanted} positions it lacks: the step may \
+             have {budget} in all, and others take the rest"
+        ),
+        Event::BudgetChosen { .. } => budget(event)?,
+        Event::RowPadded { sequence: Some(sequence), len, .. } => format!(
+            "{len} positions are computed for nothing in the place of sequence {sequence}: its \
+             batch goes on until the last of it ends"
+        ),
+        Event::RowPadded { sequence: None, len, .. } => format!(
+            "{len} positions are computed for nothing in a place that nobody took: the batch has \
+             a fixed size"
+        ),
         Event::SequenceFinished { sequence, reason, generated, .. } => {
             let why = match reason {
                 FinishReason::Stop => "it wrote an end",
                 FinishReason::Length => "it reached its limit",
                 FinishReason::Cancelled => "it was cancelled",
                 FinishReason::Failed => "it failed",
+                FinishReason::TimedOut => "its time was up",
             };
             format!("sequence {sequence} ended after {generated} new tokens: {why}")
         }
@@ -113,17 +127,46 @@ fn delayed(reason: DelayReason, needed: u32, available: u32) -> String {
 }
 
 fn preempted(event: &Event) -> Option<String> {
-    let Event::SequencePreempted { victim, gainer, reason, lost, blocks, times } = event else {
+    let Event::SequencePreempted { victim, gainer, reason, lost, blocks, times, .. } = event else {
         return None;
     };
+    let Event::SequencePreempted { policy, juniors, .. } = event else { return None };
     let why = match reason {
-        PreemptReason::OutOfBlocks => "needed a block and none was free",
+        PreemptReason::OutOfBlocks => format!(
+            "because sequence {gainer} needed a block and none was free ({policy} of the {juniors} \
+             after it)"
+        ),
+        PreemptReason::Forced => "because somebody asked for it".to_string(),
     };
     let again = if *times > 1 { format!(" (for the {times}. time)") } else { String::new() };
     Some(format!(
-        "sequence {victim} was preempted{again} because sequence {gainer} {why}: it gave {blocks} \
-         {} and has {lost} computed positions to compute again",
+        "sequence {victim} was preempted{again} {why}: it gave {blocks} {} and has {lost} computed \
+         positions to compute again",
         plural(*blocks as usize, "block")
+    ))
+}
+
+fn budget(event: &Event) -> Option<String> {
+    let Event::BudgetChosen { budget, decode, target_micros, predicted_micros, .. } = *event else {
+        return None;
+    };
+    let Event::BudgetChosen { fixed_micros, token_nanos, pair_picos, slack_permille, .. } = *event
+    else {
+        return None;
+    };
+    let millis = |micros: u64| micros as f64 / 1e3;
+    let end = match predicted_micros > u64::from(target_micros) {
+        true => "; the target cannot be met, and prompts still get a few tokens a step",
+        false => "",
+    };
+    Some(format!(
+        "a step may have {budget} tokens from here on, {decode} of which decode: {:.1} ms are \
+         predicted ({:.1} ms a step, {token_nanos} ns a token, {pair_picos} ps a key read, {:.1} % \
+         for errors), the target is {:.1} ms{end}",
+        millis(predicted_micros),
+        millis(fixed_micros),
+        f64::from(slack_permille) / 10.0,
+        millis(u64::from(target_micros)),
     ))
 }
 

@@ -142,7 +142,11 @@ impl Runner for FakeRunner {
             let lost = RunError::DeviceLost("planted".to_string());
             return Box::pin(std::future::ready(Err(lost)));
         }
+        let scratch = self.pages.len() / self.block_size - 1;
         for row in input.rows {
+            let padded = row.blocks.iter().all(|b| b.index() == scratch);
+            assert_eq!(row.pad, padded, "padding, and nothing else, is in the scratch block");
+            assert!(!row.pad || row.sample.is_none(), "padding is never sampled");
             for (at, &token) in (row.start as usize..).zip(row.tokens) {
                 let block = row.blocks[at / self.block_size].index();
                 self.pages[block * self.block_size + at % self.block_size] = token;
@@ -227,9 +231,14 @@ pub fn engine(
     config: EngineConfig,
     answer: Answer,
 ) -> (Engine<FakeRunner>, Arc<Knobs>) {
-    let knobs = Arc::new(Knobs::new(answer));
-    let block_size = config.limits.block_size as usize;
-    let pages = vec![TokenId::MAX; config.limits.blocks as usize * block_size];
-    let runner = FakeRunner { knobs: knobs.clone(), block_size, pages };
+    let (runner, knobs) = runner(&config.limits, answer);
     (Engine::new(runner, card, config), knobs)
+}
+
+pub fn runner(limits: &Limits, answer: Answer) -> (FakeRunner, Arc<Knobs>) {
+    let knobs = Arc::new(Knobs::new(answer));
+    let block_size = limits.block_size as usize;
+    // One block beyond the pool: scratch, for padding.
+    let pages = vec![TokenId::MAX; (limits.blocks as usize + 1) * block_size];
+    (FakeRunner { knobs: knobs.clone(), block_size, pages }, knobs)
 }

@@ -165,7 +165,7 @@ fn queue_is_bounded() {
     let late = world.handle.submit(request(10, 50)).unwrap();
     world.step();
     let refused = pollster::block_on(late.collect()).unwrap_err();
-    let full = SubmitError::QueueFull { waiting: 2, max: 2 };
+    let full = SubmitError::QueueFull { waiting: 2, max: 2, retry_seconds: 1 };
     assert_eq!(refused, GenerateError::Refused(full));
     world.settle();
     for generation in open {

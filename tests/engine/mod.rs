@@ -5,6 +5,7 @@ pub mod fake;
 mod faults;
 mod fields;
 mod life;
+mod policies;
 mod stops;
 mod thread;
 mod trace;
@@ -18,4 +19,5 @@ pub fn rows(rows: &mut Rows) {
     faults::rows(rows);
     trace::rows(rows);
     thread::rows(rows);
+    policies::rows(rows);
 }

@@ -143,7 +143,7 @@ impl World {
         let mut plan = Plan::default();
         self.sched.plan(self.now, &mut plan, &mut self.events);
         self.watch(&plan);
-        let planned = !plan.rows.is_empty();
+        let (planned, preempted) = (!plan.rows.is_empty(), plan.preempted > 0);
         if planned {
             let outcomes = self.run(&plan);
             self.flight.push_back((plan, outcomes));
@@ -157,7 +157,7 @@ impl World {
                 return true;
             }
         }
-        planned
+        planned || preempted
     }
 
     /// Steps until nothing is left; fails when that takes longer than any right scheduler needs.
@@ -265,7 +265,7 @@ impl World {
     fn note(&mut self, event: &Event, seniority: &BTreeMap<SequenceId, (u64, u64)>) {
         match *event {
             Event::SequencePreempted { victim, gainer, times, .. } => {
-                let senior = seniority[&victim] > seniority[&gainer];
+                let senior = victim == gainer || seniority[&victim] > seniority[&gainer];
                 assert!(senior, "{gainer} preempted its senior {victim}");
                 self.preemptions.insert(victim, times);
                 self.slots.remove(&victim);

@@ -33,6 +33,7 @@ fn random_limits(dice: &mut Dice) -> Limits {
         blocks: dice.between(4, 40),
         context_max: 256,
         queue_max: dice.between(1, 20),
+        queue_timeout_ms: 0,
         watermark_permille: [0, 20, 100, 500][dice.below(4) as usize],
         window: dice.chance(40).then(|| dice.between(1, 50)),
     }
@@ -69,6 +70,7 @@ pub fn random_policies(dice: &mut Dice) -> Policies {
         aging: dice.chance(70).then(|| u64::from(dice.below(5000))),
         bypass_max: dice.below(5),
         prefix_cache: [PrefixCache::On, PrefixCache::Off][dice.below(2) as usize],
+        itl_target_micros: None,
     }
 }
 
@@ -145,6 +147,7 @@ fn operate(
             world.sched.set_limits(limits, &mut world.events).expect("may change");
             world.sched.set_policies(random_policies(dice), &mut world.events);
             world.sched.set_step_budget(dice.chance(50).then(|| dice.below(50)));
+            world.sched.force_preemption();
             world.cancel(u32::MAX);
         }
         _ => {

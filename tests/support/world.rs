@@ -26,6 +26,9 @@ pub struct Outcome {
     pub preempted: usize,
     /// Steps that held a decode row and a piece of a prompt.
     pub mixed: usize,
+    /// Rows that sampled, and rows of padding that were of one position.
+    pub sampled: usize,
+    pub padded: usize,
     pub state: EngineState,
 }
 
@@ -75,10 +78,21 @@ impl World {
 
     /// Runs `requests`, all there from the start, until nothing is open.
     pub fn run(&self, limits: Limits, requests: &[GenerateRequest]) -> Outcome {
+        self.run_with(limits, requests, |_| {})
+    }
+
+    /// The same with more of the engine changed.
+    pub fn run_with(
+        &self,
+        limits: Limits,
+        requests: &[GenerateRequest],
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Outcome {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let mut config = EngineConfig::new(limits, clock);
         let events = Arc::new(Mutex::new(RingSink::new(1 << 16)));
         config.sinks.push(Box::new(events.clone()));
+        change(&mut config);
         let mut engine = Engine::new(self.runner.clone(), self.card(), config);
         let handle = engine.handle();
         let submit = |r: &GenerateRequest| handle.submit(r.clone());
@@ -97,9 +111,12 @@ impl World {
         let events = events.lock().expect("events");
         assert_eq!(events.dropped(), 0);
         let (mut preempted, mut mixed, mut kinds) = (0, 0, (0, 0));
+        let (mut sampled, mut padded) = (0, 0);
         for stamped in events.events() {
             match &stamped.event {
                 Event::SequencePreempted { .. } => preempted += 1,
+                Event::TokenSampled { .. } => sampled += 1,
+                Event::RowPadded { len: 1, .. } => padded += 1,
                 Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
                 Event::RowPlanned { .. } => kinds.1 += 1,
                 Event::StepRan { .. } => {
@@ -109,6 +126,6 @@ impl World {
                 _ => {}
             }
         }
-        Outcome { answers, preempted, mixed, state: status.state }
+        Outcome { answers, preempted, mixed, sampled, padded, state: status.state }
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::engine::{Engine, EngineHandle, Runner};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The thread's name.
 pub const THREAD_NAME: &str = "tilewright-engine";
@@ -20,8 +22,24 @@ where
     Builder::new().name(THREAD_NAME.to_string()).spawn(move || match build() {
         Ok(mut engine) => {
             ready(Ok(engine.handle()));
-            pollster::block_on(engine.run());
+            pollster::block_on(engine.run(sleep));
         }
         Err(error) => ready(Err(error)),
     })
+}
+
+/// Ends after `micros`. A thread for each: sleeps are rare, and no runtime is needed.
+async fn sleep(micros: u64) {
+    let (done, slept) = oneshot::channel();
+    let sleeper = move || {
+        std::thread::sleep(Duration::from_micros(micros));
+        // Nobody listens any more when something came first.
+        let _ = done.send(());
+    };
+    match Builder::new().name("tilewright-sleep".to_string()).spawn(sleeper) {
+        // An error means that the sleeper is gone, which cannot be before it has slept.
+        Ok(_) => drop(slept.await),
+        // No thread to be had: asleep with the rest of the loop.
+        Err(_) => std::thread::sleep(Duration::from_micros(micros)),
+    }
 }

@@ -1,0 +1,269 @@
+//! How requests enter the loop and leave it: taken, refused, late, cancelled, finished, failed.
+//! Each gets exactly one last word, after the scheduler has let go of it.
+
+use super::handle::{Control, Submission};
+use super::output::{GenerateError, Output, SubmitError};
+use super::runner_api::{Runner, Sampled};
+use super::status::EngineState;
+use super::steps::Engine;
+use super::table::Request;
+use crate::base::SequenceId;
+use crate::sched::{NewSequence, Outcome};
+use crate::trace::{FinishReason, Refusal};
+
+/// How a request ended.
+pub(super) enum Last {
+    Finished(FinishReason),
+    Early(GenerateError),
+}
+
+/// The pace at which requests leave: what a refused caller is told to wait.
+#[derive(Default)]
+pub(super) struct Pace {
+    last: Option<u64>,
+    /// Running mean of the time between two ends.
+    micros: u64,
+}
+
+/// Longest wait that a caller is told.
+const RETRY_SECONDS_MAX: u64 = 60;
+
+impl Pace {
+    fn ended(&mut self, now: u64) {
+        if let Some(last) = self.last.replace(now) {
+            self.micros = (self.micros * 7 + now.saturating_sub(last)) / 8;
+        }
+    }
+
+    /// Seconds in which `waiting` requests leave.
+    pub fn retry_seconds(&self, waiting: u32) -> u32 {
+        let micros = self.micros.saturating_mul(u64::from(waiting));
+        micros.div_ceil(1_000_000).clamp(1, RETRY_SECONDS_MAX) as u32
+    }
+}
+
+impl<R: Runner> Engine<R> {
+    pub(super) fn take(&mut self, submission: Submission) {
+        let Submission { sequence, prompt, mut request } = submission;
+        if self.now.state != EngineState::Serving {
+            let error = GenerateError::Refused(SubmitError::Stopping);
+            return request.sender.send_last(Output::Failed(error));
+        }
+        if request.sender.gone() {
+            self.now.requests_cancelled += 1;
+            return;
+        }
+        let new = NewSequence::new(sequence, request.id, prompt, request.max_new_tokens);
+        let new = NewSequence { tenant: request.tenant, class: request.class, ..new };
+        let now = self.clock.now_micros();
+        request.arrived = now;
+        let taken = self.sched.submit(new, now, &mut self.events);
+        self.emit();
+        if let Err(refusal) = taken {
+            self.now.requests_failed += 1;
+            let error = self.refused(refusal, &request);
+            return request.sender.send_last(Output::Failed(GenerateError::Refused(error)));
+        }
+        let started = Output::Started {
+            prompt_tokens: request.prompt_tokens,
+            max_new_tokens: request.max_new_tokens,
+            seed: request.seed,
+        };
+        // A reader that is gone already is found by `drop_gone`, before the next plan.
+        let _ = request.sender.send(started);
+        self.table.insert(sequence, request);
+    }
+
+    /// The scheduler's refusal in the words of the API. Lengths were checked by the handle, so
+    /// only a full queue is common.
+    fn refused(&self, refusal: Refusal, request: &Request) -> SubmitError {
+        let prompt = u64::from(request.prompt_tokens);
+        let limits = self.sched.limits();
+        match refusal {
+            Refusal::Full { waiting, max } => {
+                let retry_seconds = self.pace.retry_seconds(waiting);
+                SubmitError::QueueFull { waiting, max, retry_seconds }
+            }
+            Refusal::TooLong { context, .. } => {
+                SubmitError::BeyondContext { prompt, limit: context }
+            }
+            Refusal::NeverFits { .. } => {
+                SubmitError::BeyondPool { prompt, limit: limits.pool_tokens() }
+            }
+            Refusal::Empty => SubmitError::Empty,
+            other => SubmitError::Failed(other.to_string()),
+        }
+    }
+
+    pub(super) fn obey(&mut self, word: Control) {
+        match word {
+            Control::Cancel(id) => {
+                let found = self.table.iter().find(|(_, request)| request.id == id);
+                if let Some((&sequence, _)) = found {
+                    self.end_early(sequence, GenerateError::Cancelled);
+                }
+            }
+            Control::Drain if self.now.state == EngineState::Serving => {
+                self.now.state = EngineState::Draining;
+                self.publish();
+            }
+            Control::Drain => {}
+            Control::Hold(hold) => (self.now.held, self.credit) = (hold, 0),
+            Control::StepOnce if self.now.held => self.credit += 1,
+            Control::StepOnce => {}
+            Control::Limits(limits) => {
+                // The handle has checked what is fixed.
+                if self.sched.set_limits(limits, &mut self.events).is_ok() {
+                    self.now.limits = *self.sched.limits();
+                }
+                self.emit();
+                self.publish();
+            }
+            Control::Policies(policies) => {
+                self.sched.set_policies(policies, &mut self.events);
+                self.now.policies = policies;
+                self.emit();
+                self.publish();
+            }
+            Control::Weight(tenant, weight) => self.sched.set_weight(tenant, weight),
+            Control::Stop => {
+                self.end_all(&GenerateError::Stopped);
+                self.now.state = EngineState::Stopped;
+                self.refuse_waiting();
+            }
+        }
+    }
+
+    /// Ends every request whose caller dropped its end or whose time is up.
+    pub(super) fn drop_gone(&mut self) {
+        let now = self.clock.now_micros();
+        let patience = u64::from(self.sched.limits().queue_timeout_ms);
+        let over = |(&sequence, request): (&SequenceId, &Request)| {
+            let waited = now.saturating_sub(request.arrived) / 1000;
+            let error = if request.sender.gone() {
+                GenerateError::Cancelled
+            } else if let Some(millis) = request.timeout_ms.filter(|&most| waited >= most) {
+                GenerateError::Timeout { millis }
+            } else if patience > 0 && waited >= patience && !self.sched.was_admitted(sequence) {
+                let retry_seconds = self.pace.retry_seconds(self.sched.waiting());
+                GenerateError::QueueTimeout { millis: patience, retry_seconds }
+            } else {
+                return None;
+            };
+            Some((sequence, error))
+        };
+        let gone: Vec<_> = self.table.iter().filter_map(over).collect();
+        for (sequence, error) in gone {
+            self.end_early(sequence, error);
+        }
+    }
+
+    /// Takes a request out of the scheduler, blocks and all, and tells its caller why.
+    fn end_early(&mut self, sequence: SequenceId, error: GenerateError) {
+        let now = self.clock.now_micros();
+        let reason = match error {
+            GenerateError::Run(_) | GenerateError::Engine(_) => FinishReason::Failed,
+            GenerateError::Timeout { .. } | GenerateError::QueueTimeout { .. } => {
+                FinishReason::TimedOut
+            }
+            _ => FinishReason::Cancelled,
+        };
+        self.sched.finish(sequence, reason, now, &mut self.events);
+        self.emit();
+        self.close(vec![(sequence, Last::Early(error))]);
+    }
+
+    fn end_all(&mut self, error: &GenerateError) {
+        while let Some(&sequence) = self.table.keys().next() {
+            self.end_early(sequence, error.clone());
+        }
+    }
+
+    /// The engine cannot go on.
+    pub(super) fn fail_all(&mut self, error: &GenerateError) {
+        self.now.state = EngineState::Failed(error.to_string().into());
+        // Seen before any caller learns of its own failure.
+        self.publish();
+        self.end_all(error);
+        self.refuse_waiting();
+    }
+
+    /// Answers what is still on its way in after the end.
+    pub(super) fn refuse_waiting(&mut self) {
+        self.intake.close();
+        while let Ok(submission) = self.intake.try_recv() {
+            let error = match &self.now.state {
+                EngineState::Failed(why) => SubmitError::Failed(why.to_string()),
+                _ => SubmitError::Stopping,
+            };
+            let last = Output::Failed(GenerateError::Refused(error));
+            submission.request.sender.send_last(last);
+        }
+    }
+
+    /// Sends the last words of requests that the scheduler has let go of already. The status is
+    /// published first: who has its answer sees its blocks free.
+    pub(super) fn close(&mut self, ended: Vec<(SequenceId, Last)>) {
+        if ended.is_empty() {
+            return;
+        }
+        let now = self.clock.now_micros();
+        ended.iter().for_each(|_| self.pace.ended(now));
+        let words: Vec<_> = ended
+            .into_iter()
+            .filter_map(|(sequence, last)| {
+                let request = self.table.remove(&sequence)?;
+                let output = self.count_last(&request, last);
+                Some((request.sender, output))
+            })
+            .collect();
+        self.publish();
+        for (sender, output) in words {
+            sender.send_last(output);
+        }
+    }
+
+    fn count_last(&mut self, request: &Request, last: Last) -> Output {
+        let (count, output) = match last {
+            Last::Finished(reason) => {
+                let usage = request.usage();
+                (&mut self.now.requests_finished, Output::Finished { reason, usage })
+            }
+            Last::Early(error) => {
+                let count = match error {
+                    GenerateError::Cancelled
+                    | GenerateError::Stopped
+                    | GenerateError::SlowReader(_) => &mut self.now.requests_cancelled,
+                    _ => &mut self.now.requests_failed,
+                };
+                (count, Output::Failed(error))
+            }
+        };
+        *count += 1;
+        output
+    }
+}
+
+/// One sampling row's answer: what the scheduler learns, and the last word if there is one.
+pub(super) fn settle(
+    sequence: SequenceId,
+    request: &mut Request,
+    answer: Sampled,
+) -> (Outcome, Option<Last>) {
+    let failed = |error| {
+        let finish = Some(FinishReason::Failed);
+        (Outcome { sequence, token: None, finish }, Some(Last::Early(error)))
+    };
+    if !answer.finite {
+        return failed(GenerateError::NonFinite);
+    }
+    let token = Some(answer.token);
+    let (output, finish) = request.accept(answer);
+    match request.sender.send(output) {
+        Ok(()) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
+        Err(error) => {
+            let finish = Some(FinishReason::Cancelled);
+            (Outcome { sequence, token, finish }, Some(Last::Early(error)))
+        }
+    }
+}
