@@ -197,10 +197,7 @@ fn solve(sums: &Sums, parts: &[usize]) -> Option<[u64; 3]> {
     };
     let at = |i: usize, j: usize| sums[i][j] >> (cut(i) + cut(j));
     let columns = |replaced: Option<usize>| {
-        let mut m = [[0i128; 3]; 3];
-        for n in 0..3 {
-            m[n][n] = 1;
-        }
+        let mut m: [[i128; 3]; 3] = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
         for (r, &i) in parts.iter().enumerate() {
             for (c, &j) in parts.iter().enumerate() {
                 m[r][c] = at(i, if replaced == Some(c) { 3 } else { j });
