@@ -358,7 +358,9 @@ fn policies(on: On) {
     let weights = Checkpoint::fable(2).folder();
     // Room for any prompt in one step: who loses its work every third step must redo it in two.
     let world = World::open(&weights, on.device(), &options(512)).unwrap_or_else(|e| panic!("{e}"));
-    let requests = &requests()[4..12];
+    let mut requests = requests()[4..12].to_vec();
+    (0..).zip(&mut requests).for_each(|(n, r)| r.max_tokens = Some(6 + 5 * n));
+    let requests = &requests[..];
     let roomy = Limits { blocks: 200, ..world.limits };
     let expected = world.run(roomy, requests).all();
     let with = |every: Option<u64>, change: &dyn Fn(&mut Policies)| {

@@ -98,35 +98,44 @@ fn all_events() -> Vec<Event> {
             unused: 15,
         },
         Event::RowPlanned { sequence, slot: 0, start: 4, len: 1, samples: true },
-        Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 },
-        Event::BudgetChosen {
-            budget: 40,
-            decode: 3,
-            target_micros: 50_000,
-            predicted_micros: 48_000,
-            fixed_micros: 2_000,
-            token_nanos: 900,
-            pair_picos: 15,
-            slack_permille: 40,
-        },
         Event::RowDelayed { sequence, free: 0 },
         Event::StepRan { step: 1, plan_micros: 2, build_micros: 3, device_micros: 4 },
         Event::TokenSampled { sequence, position: 5, token: 6 },
-        Event::SequencePreempted {
-            victim: sequence,
-            gainer: SequenceId(1),
-            reason: PreemptReason::OutOfBlocks,
-            policy: Victim::LeastLost,
-            juniors: 3,
-            lost: 5,
-            blocks: 1,
-            times: 2,
-        },
-        Event::KernelTimed { step: 1, kernel: "mul_q4_1".into(), launches: 30, nanos: 5 },
-        Event::EventsDropped { count: 5 },
     ]);
     events.extend(reuse_events(sequence));
+    events.push(Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 });
+    events.push(choice(48_000));
+    events.push(preempted(sequence));
+    let kernel = "mul_q4_1".into();
+    events.push(Event::KernelTimed { step: 1, kernel, launches: 30, nanos: 5 });
+    events.push(Event::EventsDropped { count: 5 });
     events
+}
+
+fn preempted(victim: SequenceId) -> Event {
+    Event::SequencePreempted {
+        victim,
+        gainer: SequenceId(1),
+        reason: PreemptReason::OutOfBlocks,
+        policy: Victim::LeastLost,
+        juniors: 3,
+        lost: 5,
+        blocks: 1,
+        times: 2,
+    }
+}
+
+fn choice(predicted_micros: u64) -> Event {
+    Event::BudgetChosen {
+        budget: 40,
+        decode: 3,
+        target_micros: 50_000,
+        predicted_micros,
+        fixed_micros: 2_000,
+        token_nanos: 900,
+        pair_picos: 15,
+        slack_permille: 40,
+    }
 }
 
 fn reuse_events(sequence: SequenceId) -> [Event; 6] {
@@ -418,18 +427,7 @@ fn decisions_say_why() {
         let text = text.unwrap_or_default();
         assert!(fact || text.len() > 20 && !text.contains("  "), "{text}");
     }
-    let choice = |predicted_micros| {
-        said(Event::BudgetChosen {
-            budget: 40,
-            decode: 3,
-            target_micros: 50_000,
-            predicted_micros,
-            fixed_micros: 2_000,
-            token_nanos: 900,
-            pair_picos: 15,
-            slack_permille: 40,
-        })
-    };
+    let choice = |predicted| said(choice(predicted));
     assert!(choice(48_000).contains("48.0 ms are predicted"), "{}", choice(48_000));
     assert!(!choice(48_000).contains("cannot be met") && choice(60_000).contains("cannot be met"));
 }

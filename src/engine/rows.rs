@@ -1,5 +1,6 @@
 //! The plan's rows as values for the runner. Padding is a row like any other, but for its tokens
-//! (zeros), its table (the scratch block, one beyond the pool) and its answer, which nobody asks for.
+//! (zeros), its table (the scratch block, one beyond the pool) and its answer, which nobody asks
+//! for.
 
 use super::runner_api::{SampleInput, StepRow};
 use super::table::Table;
