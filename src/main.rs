@@ -16,6 +16,9 @@ mod generate;
 mod inspect;
 #[path = "main/interrupt.rs"]
 mod interrupt;
+#[cfg(feature = "viewer")]
+#[path = "main/live.rs"]
+mod live;
 #[path = "main/model.rs"]
 mod model;
 #[cfg(feature = "server")]
@@ -36,6 +39,9 @@ mod verify;
 #[cfg(feature = "viewer")]
 #[path = "main/view.rs"]
 mod view;
+#[cfg(feature = "window")]
+#[path = "main/window.rs"]
+mod window;
 
 use clap::Parser;
 use cli::{Bench, Cli, Command};
@@ -64,11 +70,24 @@ fn main() -> ExitCode {
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
         #[cfg(feature = "viewer")]
         Some(Command::View(args)) => view::run(args),
-        None => {
-            eprintln!("tilewright: no command given; `tilewright serve` starts the server");
-            return ExitCode::from(USAGE);
-        }
+        None => return alone(),
     })
+}
+
+/// No command: the window, with the model compiled in.
+#[cfg(feature = "window")]
+fn alone() -> ExitCode {
+    // The view's defaults, environment included.
+    match Cli::parse_from(["tilewright", "view"]).command {
+        Some(Command::View(args)) => close(view::run(args)),
+        _ => ExitCode::from(USAGE),
+    }
+}
+
+#[cfg(not(feature = "window"))]
+fn alone() -> ExitCode {
+    eprintln!("tilewright: no command given; `tilewright serve` starts the server");
+    ExitCode::from(USAGE)
 }
 
 /// Some drivers look for a window system when they are opened, and print an error of their own

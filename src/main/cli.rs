@@ -28,9 +28,10 @@ pub enum Command {
     /// Talk with a model in the terminal.
     #[command(after_help = "Example: tilewright chat --system \"Answer in one word.\"")]
     Chat(ChatArgs),
-    /// Draw a recording: any view of any step, with no display.
+    /// Look at a recording or a preset: in the window, or as a picture with no display.
     #[cfg(feature = "viewer")]
-    #[command(after_help = "Example: tilewright view run.jsonl --at 40 --screenshot step40.png")]
+    #[command(after_help = "Examples:\n  tilewright view run.jsonl\n  tilewright view --preset \
+        overload --screenshot blocks.png --view blocks --at 40")]
     View(ViewArgs),
     /// Show what a model's files hold: shape, tensors, tokenizer, chat template.
     #[command(after_help = "Example: tilewright inspect model.gguf --json")]
@@ -229,9 +230,12 @@ pub enum ViewTheme {
 #[cfg(feature = "viewer")]
 #[derive(Args)]
 pub struct ViewArgs {
-    /// Recording made with --record, plain or gzip.
-    pub file: PathBuf,
-    /// Draw to this PNG file [default: no picture].
+    /// Recording made with --record, plain or gzip [default: none, an engine with the model].
+    pub file: Option<PathBuf>,
+    /// Run this scene: four-users, shared-prefix or overload [default: none].
+    #[arg(long, value_name = "NAME", env = "TILEWRIGHT_PRESET", conflicts_with = "file")]
+    pub preset: Option<String>,
+    /// Draw to this PNG file in place of a window [default: a window].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_SCREENSHOT", help_heading = "Pictures")]
     pub screenshot: Option<PathBuf>,
     /// Step to draw [default: the last].
@@ -259,6 +263,8 @@ pub struct ViewArgs {
     pub export: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub record: RecordArgs,
 }
 
 #[derive(Args)]

@@ -10,6 +10,13 @@ use tilewright::engine::{LoadOptions, read_card};
 use tilewright::model::Spec;
 use tilewright::viewer::{Source, Viewer, Words, read_recording};
 
+/// By its name: `.jsonl`, or `.jsonl.gz`.
+#[cfg(feature = "window")]
+pub fn is_recording(path: &Path) -> bool {
+    let name = path.to_string_lossy().to_lowercase();
+    name.ends_with(".jsonl") || name.ends_with(".gz")
+}
+
 /// Shows the recording at `path`. What was read before a damage is shown with the error.
 pub fn open(viewer: &mut Viewer, path: &Path, args: &ModelArgs) -> Result<()> {
     let file = File::open(path).with_context(|| path.display().to_string())?;

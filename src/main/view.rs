@@ -1,22 +1,37 @@
-//! `view`: recordings as pictures and files, with no display at all.
+//! `view`: recordings and presets, in the window or as pictures and files with no display at all.
 
 use crate::cli::{ViewArgs, ViewTheme};
+use crate::live::Live;
 use crate::recording;
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
 use std::process::ExitCode;
-use tilewright::viewer::{Shot, View, Viewer, render, to_csv, to_jsonl, to_perfetto};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use tilewright::trace::Stamped;
+use tilewright::viewer::{
+    EngineState, Preset, Shot, Source, View, Viewer, render, to_csv, to_jsonl, to_perfetto,
+};
 
 pub fn run(args: ViewArgs) -> Result<ExitCode> {
-    if !args.file.exists() {
-        let file = args.file.display();
-        bail!("there is no recording {file}: `--record FILE` of `serve` or `chat` makes one");
+    if let Some(file) = &args.file
+        && !file.exists()
+    {
+        bail!(
+            "there is no recording {}: `--record FILE` of `serve` or `chat` makes one",
+            file.display()
+        );
     }
+    let preset = args.preset.as_deref().map(preset).transpose()?;
     if args.screenshot.is_none() && args.export.is_none() {
-        bail!("nothing to do: name a picture with --screenshot, or a file with --export");
+        return in_window(args, preset);
     }
     let mut viewer = Viewer::default().without_hint();
-    recording::open(&mut viewer, &args.file, &args.model)?;
+    match (&args.file, preset) {
+        (Some(file), _) => recording::open(&mut viewer, file, &args.model)?,
+        (None, Some(preset)) => run_preset(&mut viewer, &args, preset)?,
+        (None, None) => bail!("nothing to draw: name a recording, or a preset with --preset"),
+    }
     if let Some(step) = args.at {
         viewer.go(step);
     }
@@ -28,6 +43,67 @@ pub fn run(args: ViewArgs) -> Result<ExitCode> {
         std::fs::write(path, image.to_png()?).with_context(|| path.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "window")]
+fn in_window(args: ViewArgs, preset: Option<Preset>) -> Result<ExitCode> {
+    use crate::window::{Begin, run};
+    let begin = match (args.file, preset) {
+        (Some(file), _) => Begin::Recording(file),
+        (None, Some(preset)) => Begin::Preset(preset),
+        (None, None) => Begin::Model,
+    };
+    run(args.model, args.record, begin)
+}
+
+#[cfg(not(feature = "window"))]
+fn in_window(_: ViewArgs, _: Option<Preset>) -> Result<ExitCode> {
+    bail!("this build has no window (feature `window`); --screenshot and --export work without one")
+}
+
+fn preset(name: &str) -> Result<Preset> {
+    Preset::find(name).ok_or_else(|| {
+        let names: Vec<&str> = Preset::all().iter().map(|p| p.name).collect();
+        anyhow!("there is no preset `{name}`: choose from {}", names.join(", "))
+    })
+}
+
+/// Runs a preset to its end.
+fn run_preset(viewer: &mut Viewer, args: &ViewArgs, preset: Preset) -> Result<()> {
+    let (tell, told) = channel();
+    let wake = Arc::new(move || {
+        // Nobody listens any more once the run is over.
+        let _ = tell.send(());
+    });
+    let mut live = Live::start(&args.model, &args.record, preset.setup, wake)?;
+    let requests = preset.traffic.len() as u64;
+    preset.traffic.into_iter().for_each(|one| live.submit(one));
+    viewer.open(Source::Recording { name: preset.name.to_string() }, None);
+    let mut events: Vec<Stamped> = Vec::new();
+    loop {
+        told.recv()?;
+        events.clear();
+        let notes = live.take(viewer.next_seq(), &mut events);
+        events.iter().for_each(|event| viewer.push(event));
+        notes.into_iter().for_each(|note| viewer.note(note));
+        if let EngineState::Failed(why) = live.state() {
+            bail!("{why}");
+        }
+        let Some((handle, device)) = live.ready() else { continue };
+        let status = handle.status();
+        let ended = status.requests_finished + status.requests_failed + status.requests_cancelled;
+        if ended >= requests && status.open == 0 {
+            events.clear();
+            live.take(viewer.next_seq(), &mut events);
+            events.iter().for_each(|event| viewer.push(event));
+            let card = handle.card().clone();
+            viewer.introduce(
+                Source::Engine { model: card.name.clone(), device },
+                std::rc::Rc::new(move |token| Some(card.tokenizer.token_text(token))),
+            );
+            return Ok(());
+        }
+    }
 }
 
 fn shot(args: &ViewArgs) -> Result<Shot> {

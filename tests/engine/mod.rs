@@ -4,6 +4,7 @@ pub mod fake;
 
 mod faults;
 mod fields;
+mod held;
 mod life;
 mod policies;
 mod stops;
@@ -15,6 +16,7 @@ use crate::support::Rows;
 pub fn rows(rows: &mut Rows) {
     stops::rows(rows);
     fields::rows(rows);
+    held::rows(rows);
     life::rows(rows);
     faults::rows(rows);
     trace::rows(rows);

@@ -1,0 +1,270 @@
+//! An engine for the window: made on a thread of its own, its events kept in a ring that the window
+//! empties, its answers read so that no request waits for a frame.
+
+use crate::cli::{ModelArgs, RecordArgs};
+use crate::{device, model, session};
+use anyhow::Result;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tilewright::base::MonotonicClock;
+use tilewright::engine::{
+    DeviceRunner, Engine, EngineHandle, GenerateError, GenerateRequest, Generation, Output, Sizes,
+    SubmitError, load, spawn,
+};
+use tilewright::text::Message;
+use tilewright::trace::{RingSink, Sink, Stamped};
+use tilewright::viewer::{EngineState, Note, Setup, Submission};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Events that may wait for a frame; older ones are then missing, and the stream says so.
+const EVENTS: usize = 1 << 17;
+
+/// Called from any thread when there is something new to draw.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// What the threads tell the window.
+struct Shared {
+    ring: Mutex<RingSink>,
+    /// The window was woken and has not looked yet.
+    woken: AtomicBool,
+    wake: Wake,
+    /// The window looks at something else by now.
+    left: AtomicBool,
+    notes: Mutex<VecDeque<Note>>,
+    engine: Mutex<Loading>,
+}
+
+/// Where the making of the engine is.
+enum Loading {
+    Stage(String),
+    Ready { handle: EngineHandle, device: String },
+    Failed(String),
+}
+
+/// A lock whose holder panicked still guards whole values.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn tell(&self) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            (self.wake)();
+        }
+    }
+
+    fn note(&self, note: Note) {
+        locked(&self.notes).push_back(note);
+        self.tell();
+    }
+}
+
+/// Puts events into the ring and wakes the window.
+struct Tell(Arc<Shared>);
+
+impl Sink for Tell {
+    fn push(&mut self, event: &Stamped) {
+        locked(&self.0.ring).push(event);
+        self.0.tell();
+    }
+}
+
+pub struct Live {
+    shared: Arc<Shared>,
+    readers: UnboundedSender<Generation>,
+    /// Sent as soon as the engine is there.
+    early: Vec<Submission>,
+}
+
+impl Live {
+    /// Begins to make an engine; returns at once.
+    pub fn start(args: &ModelArgs, record: &RecordArgs, setup: Setup, wake: Wake) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            ring: Mutex::new(RingSink::new(EVENTS)),
+            woken: AtomicBool::new(false),
+            wake,
+            left: AtomicBool::new(false),
+            notes: Mutex::default(),
+            engine: Mutex::new(Loading::Stage("opening the device".to_string())),
+        });
+        let (to, from) = (shared.clone(), shared.clone());
+        let (args, record) = (args.clone(), record.clone());
+        spawn(
+            move || build(&args, &record, setup, &from),
+            move |made| {
+                let mut engine = locked(&to.engine);
+                // The last stage that `build` told is the device's name.
+                let device = match &*engine {
+                    Loading::Stage(device) => device.clone(),
+                    _ => String::new(),
+                };
+                *engine = match made {
+                    Ok(handle) if to.left.load(Ordering::Acquire) => return handle.stop(),
+                    Ok(handle) => Loading::Ready { handle, device },
+                    Err(error) => Loading::Failed(crate::told(&error)),
+                };
+                drop(engine);
+                to.tell();
+            },
+        )?;
+        let readers = read_answers(shared.clone())?;
+        Ok(Self { shared, readers, early: Vec::new() })
+    }
+
+    /// The engine's way in, once it is there, with its device's name.
+    pub fn ready(&self) -> Option<(EngineHandle, String)> {
+        match &*locked(&self.shared.engine) {
+            Loading::Ready { handle, device } => Some((handle.clone(), device.clone())),
+            _ => None,
+        }
+    }
+
+    pub fn state(&self) -> EngineState {
+        use tilewright::engine::EngineState as Now;
+        match &*locked(&self.shared.engine) {
+            Loading::Stage(stage) => EngineState::Loading(stage.clone()),
+            Loading::Failed(why) => EngineState::Failed(why.clone()),
+            Loading::Ready { handle, .. } => {
+                let status = handle.status();
+                match status.state {
+                    Now::Failed(why) => EngineState::Failed(why.to_string()),
+                    Now::Stopped => EngineState::Failed("it was stopped".to_string()),
+                    Now::Serving | Now::Draining if status.held => EngineState::Paused,
+                    Now::Serving | Now::Draining => EngineState::Running,
+                }
+            }
+        }
+    }
+
+    /// Events from stream position `seq` on, and what else was told. What comes in from now on
+    /// wakes the window again.
+    pub fn take(&mut self, seq: u64, events: &mut Vec<Stamped>) -> Vec<Note> {
+        self.shared.woken.store(false, Ordering::Release);
+        locked(&self.shared.ring).since(seq, events);
+        if self.ready().is_some() {
+            for submission in std::mem::take(&mut self.early) {
+                self.submit(submission);
+            }
+        }
+        locked(&self.shared.notes).drain(..).collect()
+    }
+
+    pub fn submit(&mut self, submission: Submission) {
+        let Some((handle, _)) = self.ready() else {
+            self.early.push(submission);
+            return;
+        };
+        match send(&handle, &submission) {
+            Ok(generation) => {
+                let (request, text) = (generation.id(), submission.prompt);
+                self.shared.note(Note::Prompt { request, text });
+                // The reader lives as long as this.
+                let _ = self.readers.send(generation);
+            }
+            Err(error) => self.shared.note(Note::Problem(crate::told(&error))),
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.shared.left.store(true, Ordering::Release);
+        if let Some((handle, _)) = self.ready() {
+            handle.stop();
+        }
+    }
+}
+
+fn send(handle: &EngineHandle, submission: &Submission) -> Result<Generation> {
+    let card = handle.card();
+    let prompt = match (&card.template, submission.chat) {
+        (Some(template), true) => {
+            let message = Message::new("user", submission.prompt.as_str());
+            session::render(card, template, &[message])?
+        }
+        _ => card.tokenizer.encode_prompt(&submission.prompt),
+    };
+    let request = GenerateRequest {
+        prompt,
+        max_tokens: submission.max_tokens,
+        temperature: submission.temperature,
+        top_k: submission.top_k,
+        top_p: submission.top_p,
+        seed: submission.seed,
+        ignore_eos: submission.ignore_eos,
+        ..GenerateRequest::default()
+    };
+    Ok(handle.submit(request)?)
+}
+
+/// Loads the model; runs on the engine's thread.
+fn build(
+    args: &ModelArgs,
+    record: &RecordArgs,
+    setup: Setup,
+    shared: &Arc<Shared>,
+) -> Result<Engine<DeviceRunner>> {
+    let stage = |text: String| {
+        *locked(&shared.engine) = Loading::Stage(text);
+        shared.tell();
+    };
+    let mut options = model::options(args)?;
+    let weights = model::weights(&args.model)?;
+    let device = device::open(&args.device)?;
+    let name = device.facts().name.clone();
+    options.sequences = setup.sequences.or(options.sequences);
+    options.step_tokens = setup.step_tokens.or(options.step_tokens);
+    if let Some(blocks) = setup.blocks {
+        let sizes = Sizes::choose(&weights, device.facts(), &options)?;
+        let each = sizes.budget.kv / u64::from(sizes.options.blocks.max(1));
+        options.kv_memory = each.checked_mul(u64::from(blocks));
+    }
+    let sizes = model::sizes(&weights, device.as_ref(), &mut options)?;
+    let mut progress = |done: u64, total: u64| {
+        stage(format!("{} % of {}", done * 100 / total.max(1), model::mib(total)));
+    };
+    let clock = MonotonicClock::default();
+    let loaded = load(&weights, device, &sizes, &options, &clock, &mut progress)?;
+    for warning in &loaded.warnings {
+        shared.note(Note::Problem(warning.clone()));
+    }
+    stage(name);
+    session::engine(loaded, record, |config| {
+        config.sinks.push(Box::new(Tell(shared.clone())));
+    })
+}
+
+/// A thread that takes every answer as it comes: the text is drawn from the events, but an answer
+/// that nobody reads would be cancelled. Failures are told.
+fn read_answers(shared: Arc<Shared>) -> Result<UnboundedSender<Generation>> {
+    let (to, from) = unbounded_channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let thread = std::thread::Builder::new().name("tilewright-readers".to_string());
+    thread.spawn(move || runtime.block_on(each(from, shared)))?;
+    Ok(to)
+}
+
+async fn each(mut from: UnboundedReceiver<Generation>, shared: Arc<Shared>) {
+    while let Some(generation) = from.recv().await {
+        tokio::spawn(read(generation, shared.clone()));
+    }
+}
+
+async fn read(mut generation: Generation, shared: Arc<Shared>) {
+    let request = generation.id();
+    while let Some(output) = generation.next().await {
+        match output {
+            Output::Failed(
+                GenerateError::Cancelled
+                | GenerateError::Stopped
+                | GenerateError::Refused(SubmitError::Stopping),
+            ) => {}
+            Output::Failed(error) => {
+                shared.note(Note::Problem(format!("request {request}: {error}")));
+            }
+            _ => {}
+        }
+    }
+    shared.tell();
+}

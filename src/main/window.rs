@@ -1,0 +1,230 @@
+//! The window on the desktop: feeds the viewer, executes its commands.
+
+use crate::cli::{ModelArgs, RecordArgs};
+use crate::live::{Live, Wake};
+use crate::recording;
+use anyhow::{Result, anyhow};
+use eframe::egui;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use tilewright::viewer::{EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer};
+
+/// Where the layout is kept.
+const SETTINGS: &str = "tilewright window";
+
+/// What the window begins with.
+pub enum Begin {
+    Model,
+    Preset(Preset),
+    Recording(PathBuf),
+}
+
+/// Opens the window and returns when it is closed.
+pub fn run(model: ModelArgs, record: RecordArgs, begin: Begin) -> Result<ExitCode> {
+    if !has_display() {
+        return Err(no_window("there is no display"));
+    }
+    let options = eframe::NativeOptions {
+        viewport: egui::ViewportBuilder::default()
+            .with_title("tilewright")
+            .with_app_id("tilewright")
+            .with_inner_size([1280.0, 720.0])
+            .with_min_inner_size([900.0, 560.0])
+            .with_drag_and_drop(true),
+        renderer: eframe::Renderer::Glow,
+        ..Default::default()
+    };
+    let made = eframe::run_native(
+        "tilewright",
+        options,
+        Box::new(|creation| Ok(Box::new(App::new(creation, model, record, begin)))),
+    );
+    made.map_err(|error| no_window(&error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn no_window(why: &str) -> anyhow::Error {
+    let why = why.trim_end_matches('.');
+    anyhow!("the window cannot be opened: {why}; `tilewright serve` works without one")
+}
+
+/// Elsewhere the system always has one, or says itself that it has not.
+fn has_display() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !cfg!(target_os = "linux") || set("DISPLAY") || set("WAYLAND_DISPLAY")
+}
+
+/// What a dialog's thread sends back.
+enum Chosen {
+    Open(PathBuf),
+    Problem(String),
+}
+
+struct App {
+    viewer: Viewer,
+    live: Option<Live>,
+    model: ModelArgs,
+    record: RecordArgs,
+    wake: Wake,
+    chosen: (Sender<Chosen>, Receiver<Chosen>),
+    /// The source's title and words were given to the viewer.
+    introduced: bool,
+}
+
+impl App {
+    fn new(
+        creation: &eframe::CreationContext<'_>,
+        model: ModelArgs,
+        record: RecordArgs,
+        begin: Begin,
+    ) -> Self {
+        Viewer::prepare(&creation.egui_ctx);
+        let ctx = creation.egui_ctx.clone();
+        let mut app = Self {
+            viewer: Viewer::default(),
+            live: None,
+            model,
+            record,
+            wake: Arc::new(move || ctx.request_repaint()),
+            chosen: channel(),
+            introduced: false,
+        };
+        if let Some(text) = creation.storage.and_then(|s| s.get_string(SETTINGS)) {
+            app.viewer.restore(&text);
+        }
+        match begin {
+            Begin::Model => app.start(Setup::default()),
+            Begin::Preset(preset) => app.preset(preset),
+            Begin::Recording(path) => app.open(&path),
+        }
+        app
+    }
+
+    fn problem(&mut self, text: String) {
+        self.viewer.note(Note::Problem(text));
+    }
+
+    /// A fresh engine; the one before ends.
+    fn start(&mut self, setup: Setup) {
+        self.live = None;
+        self.introduced = false;
+        let source = Source::Engine { model: self.model.model.clone(), device: "…".to_string() };
+        self.viewer.open(source, None);
+        match Live::start(&self.model, &self.record, setup, self.wake.clone()) {
+            Ok(live) => self.live = Some(live),
+            Err(error) => self.problem(crate::told(&error)),
+        }
+    }
+
+    fn preset(&mut self, preset: Preset) {
+        self.start(preset.setup);
+        if let Some(live) = &mut self.live {
+            preset.traffic.into_iter().for_each(|one| live.submit(one));
+        }
+    }
+
+    /// Takes what the threads have, before a frame.
+    fn pump(&mut self) {
+        while let Ok(chosen) = self.chosen.1.try_recv() {
+            match chosen {
+                Chosen::Open(path) => self.open(&path),
+                Chosen::Problem(text) => self.problem(text),
+            }
+        }
+        let Some(live) = &mut self.live else { return };
+        let mut events = Vec::new();
+        let notes = live.take(self.viewer.next_seq(), &mut events);
+        if let (false, Some((handle, device))) = (self.introduced, live.ready()) {
+            self.introduced = true;
+            let card = handle.card().clone();
+            self.viewer.introduce(
+                Source::Engine { model: card.name.clone(), device },
+                Rc::new(move |token| Some(card.tokenizer.token_text(token))),
+            );
+        }
+        let state = live.state();
+        events.iter().for_each(|event| self.viewer.push(event));
+        notes.into_iter().for_each(|note| self.viewer.note(note));
+        self.viewer.set_engine(state);
+    }
+
+    fn open(&mut self, path: &Path) {
+        if !recording::is_recording(path) {
+            self.model.model = path.display().to_string();
+            return self.start(Setup::default());
+        }
+        self.live = None;
+        self.viewer.set_engine(EngineState::Absent);
+        if let Err(error) = recording::open(&mut self.viewer, path, &self.model) {
+            self.problem(crate::told(&error));
+        }
+    }
+
+    fn execute(&mut self, command: ViewCommand) {
+        let handle = self.live.as_ref().and_then(Live::ready).map(|ready| ready.0);
+        match (command, handle) {
+            (ViewCommand::Submit(submission), _) => match &mut self.live {
+                Some(live) => live.submit(submission),
+                None => self.problem("A recording takes no requests: open a model.".to_string()),
+            },
+            (ViewCommand::Cancel(id), Some(handle)) => handle.cancel(id),
+            (ViewCommand::PauseEngine(hold), Some(handle)) => handle.hold(hold),
+            (ViewCommand::StepEngine, Some(handle)) => handle.step_once(),
+            (ViewCommand::SetLimits(_) | ViewCommand::SetPolicies(_), Some(_)) => {
+                self.problem("This engine keeps the limits it was started with.".to_string());
+            }
+            (ViewCommand::Preset(preset), _) => self.preset(preset),
+            (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
+            (ViewCommand::Open(Open::Ask), _) => self.ask(),
+            (ViewCommand::Save { name, bytes }, _) => self.save_as(name, bytes),
+            (_, None) => self.problem("No engine is here to be driven.".to_string()),
+        }
+    }
+
+    /// A dialog waits for the person: it has a thread of its own.
+    fn ask(&self) {
+        let (to, wake) = (self.chosen.0.clone(), self.wake.clone());
+        std::thread::spawn(move || {
+            let dialog = rfd::FileDialog::new()
+                .set_title("Open a model or a recording")
+                .add_filter("models and recordings", &["gguf", "safetensors", "jsonl", "gz"]);
+            if let Some(path) = dialog.pick_file() {
+                // The window may be gone by now.
+                let _ = to.send(Chosen::Open(path));
+                wake();
+            }
+        });
+    }
+
+    fn save_as(&self, name: String, bytes: Vec<u8>) {
+        let (to, wake) = (self.chosen.0.clone(), self.wake.clone());
+        std::thread::spawn(move || {
+            let Some(path) = rfd::FileDialog::new().set_file_name(name).save_file() else { return };
+            if let Err(error) = std::fs::write(&path, bytes) {
+                let text = format!("{} was not written: {error}", path.display());
+                let _ = to.send(Chosen::Problem(text));
+                wake();
+            }
+        });
+    }
+}
+
+impl eframe::App for App {
+    fn logic(&mut self, _: &egui::Context, _: &mut eframe::Frame) {
+        self.pump();
+    }
+
+    fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
+        self.viewer.show(ui);
+        for command in self.viewer.take_commands() {
+            self.execute(command);
+        }
+    }
+
+    fn save(&mut self, storage: &mut dyn eframe::Storage) {
+        storage.set_string(SETTINGS, self.viewer.saved());
+    }
+}
