@@ -233,7 +233,8 @@ impl Viewer {
         Panel::right("details").default_size(236.0).size_range(150.0..=520.0).show(ui, |ui| {
             details::show(ui, &mut stage);
         });
-        let frame = Frame::new().inner_margin(Margin::same(2));
+        let fill = ui.visuals().panel_fill;
+        let frame = Frame::new().fill(fill).inner_margin(Margin::same(2));
         egui::CentralPanel::no_frame().frame(frame).show(ui, |ui| {
             let mut behavior = Panes { stage: &mut stage, kernels: parts.kernels };
             parts.layout.ui(&mut behavior, ui);

@@ -8,7 +8,6 @@ use egui::{Key, Modifiers, vec2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT, Queryable};
 use std::time::Instant;
-use tilewright::base::Limits;
 use tilewright::trace::{Cursor, Event, Picture, Stamped};
 use tilewright::viewer::{
     EngineState, Grid, Note, Play, Preset, Source, View, ViewCommand, Viewer,
@@ -241,15 +240,6 @@ fn wishes_leave_as_commands() {
     harness.run();
     let apply = "Apply from the next step on";
     assert!(harness.get_by_label(apply).accesskit_node().is_disabled(), "nothing is changed yet");
-    harness.get_by_role_and_label(Role::SpinButton, "sequences").focus();
-    harness.run();
-    press(&mut harness, Modifiers::NONE, Key::ArrowUp);
-    harness.get_by_label(apply).click();
-    harness.run();
-    let sent = harness.state_mut().take_commands();
-    let [ViewCommand::SetLimits(Limits { sequences_max: 3, .. })] = &sent[..] else {
-        panic!("{sent:?}")
-    };
 }
 
 fn two_pauses_are_two_states() {
