@@ -232,7 +232,8 @@ pub enum ViewTheme {
 pub struct ViewArgs {
     /// Recording made with --record, plain or gzip [default: none, an engine with the model].
     pub file: Option<PathBuf>,
-    /// Run this scene: four-users, shared-prefix or overload [default: none].
+    /// Run this scene: four-users, shared-prefix, overload, long-prompt-stall, static-batches or
+    /// continuous-batches [default: none].
     #[arg(long, value_name = "NAME", env = "TILEWRIGHT_PRESET", conflicts_with = "file")]
     pub preset: Option<String>,
     /// Draw to this PNG file in place of a window [default: a window].

@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tilewright::base::MonotonicClock;
+use tilewright::base::{MonotonicClock, Policies};
 use tilewright::engine::{
     DeviceRunner, Engine, EngineHandle, GenerateError, GenerateRequest, Generation, Output, Sizes,
     SubmitError, load, spawn,
@@ -91,7 +91,7 @@ impl Live {
         let (to, from) = (shared.clone(), shared.clone());
         let (args, record) = (args.clone(), record.clone());
         spawn(
-            move || build(&args, &record, setup, &from),
+            move || build(&args, &record, (setup, policies), &from),
             move |made| {
                 let mut engine = locked(&to.engine);
                 // The last stage that `build` told is the device's name.
@@ -202,7 +202,7 @@ fn send(handle: &EngineHandle, submission: &Submission) -> Result<Generation> {
 fn build(
     args: &ModelArgs,
     record: &RecordArgs,
-    setup: Setup,
+    (setup, policies): (Setup, Policies),
     shared: &Arc<Shared>,
 ) -> Result<Engine<DeviceRunner>> {
     let stage = |text: String| {
@@ -231,6 +231,7 @@ fn build(
     }
     stage(name);
     session::engine(loaded, record, |config| {
+        config.policies = policies;
         config.sinks.push(Box::new(Tell(shared.clone())));
     })
 }

@@ -75,7 +75,7 @@ fn run_preset(viewer: &mut Viewer, args: &ViewArgs, preset: Preset) -> Result<()
         // Nobody listens any more once the run is over.
         let _ = tell.send(());
     });
-    let mut live = Live::start(&args.model, &args.record, preset.setup, wake)?;
+    let mut live = Live::start(&args.model, &args.record, (preset.setup, preset.policies), wake)?;
     let requests = preset.traffic.len() as u64;
     preset.traffic.into_iter().for_each(|one| live.submit(one));
     viewer.open(Source::Recording { name: preset.name.to_string() }, None);

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use tilewright::base::Policies;
 use tilewright::viewer::{EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer};
 
 /// Where the layout is kept.
@@ -96,7 +97,7 @@ impl App {
             app.viewer.restore(&text);
         }
         match begin {
-            Begin::Model => app.start(Setup::default()),
+            Begin::Model => app.start(Setup::default(), Policies::default()),
             Begin::Preset(preset) => app.preset(preset),
             Begin::Recording(path) => app.open(&path),
         }
@@ -108,19 +109,19 @@ impl App {
     }
 
     /// A fresh engine; the one before ends.
-    fn start(&mut self, setup: Setup) {
+    fn start(&mut self, setup: Setup, policies: Policies) {
         self.live = None;
         self.introduced = false;
         let source = Source::Engine { model: self.model.model.clone(), device: "…".to_string() };
         self.viewer.open(source, None);
-        match Live::start(&self.model, &self.record, setup, self.wake.clone()) {
+        match Live::start(&self.model, &self.record, (setup, policies), self.wake.clone()) {
             Ok(live) => self.live = Some(live),
             Err(error) => self.problem(crate::told(&error)),
         }
     }
 
     fn preset(&mut self, preset: Preset) {
-        self.start(preset.setup);
+        self.start(preset.setup, preset.policies);
         if let Some(live) = &mut self.live {
             preset.traffic.into_iter().for_each(|one| live.submit(one));
         }
@@ -154,7 +155,7 @@ impl App {
     fn open(&mut self, path: &Path) {
         if !recording::is_recording(path) {
             self.model.model = path.display().to_string();
-            return self.start(Setup::default());
+            return self.start(Setup::default(), Policies::default());
         }
         self.live = None;
         self.viewer.set_engine(EngineState::Absent);
@@ -173,9 +174,12 @@ impl App {
             (ViewCommand::Cancel(id), Some(handle)) => handle.cancel(id),
             (ViewCommand::PauseEngine(hold), Some(handle)) => handle.hold(hold),
             (ViewCommand::StepEngine, Some(handle)) => handle.step_once(),
-            (ViewCommand::SetLimits(_) | ViewCommand::SetPolicies(_), Some(_)) => {
-                self.problem("This engine keeps the limits it was started with.".to_string());
+            (ViewCommand::SetLimits(limits), Some(handle)) => {
+                if let Err(error) = handle.set_limits(limits) {
+                    self.problem(error.to_string());
+                }
             }
+            (ViewCommand::SetPolicies(policies), Some(handle)) => handle.set_policies(policies),
             (ViewCommand::Preset(preset), _) => self.preset(preset),
             (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
             (ViewCommand::Open(Open::Ask), _) => self.ask(),

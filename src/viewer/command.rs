@@ -64,6 +64,7 @@ pub struct Preset {
     /// What there is to see.
     pub about: &'static str,
     pub setup: Setup,
+    pub policies: Policies,
     pub traffic: Vec<Submission>,
 }
 
@@ -74,7 +75,14 @@ impl Preset {
     }
 
     pub fn all() -> Vec<Self> {
-        vec![four_users(), shared_prefix(), overload()]
+        vec![
+            four_users(),
+            shared_prefix(),
+            overload(),
+            long_prompt(),
+            batching(true),
+            batching(false),
+        ]
     }
 }
 
@@ -109,6 +117,7 @@ fn four_users() -> Preset {
         name: "four-users",
         about: "Four requests share every step: continuous batching with room for all.",
         setup: Setup { blocks: Some(64), sequences: Some(8), step_tokens: Some(64) },
+        policies: Policies::default(),
         traffic: (0..4).map(|at| question(at, 48)).collect(),
     }
 }
@@ -124,6 +133,7 @@ fn shared_prefix() -> Preset {
         name: "shared-prefix",
         about: "Six prompts begin alike: where the prefix cache is on, their first blocks are one.",
         setup: Setup { blocks: Some(96), sequences: Some(8), step_tokens: Some(64) },
+        policies: Policies::default(),
         traffic: traffic.collect(),
     }
 }
@@ -134,11 +144,47 @@ fn overload() -> Preset {
         about: "Twelve long answers in a pool for four: the queue ages and the youngest lose \
                 their blocks. All begin alike, so their first blocks are one.",
         setup: Setup { blocks: Some(28), sequences: Some(6), step_tokens: Some(48) },
+        policies: Policies::default(),
         traffic: (0..12)
             .map(|at| {
                 let own = question(at, 72 + 8 * (at as u32 % 5));
                 Submission { prompt: format!("{LEAD}{}", own.prompt), ..own }
             })
             .collect(),
+    }
+}
+
+fn long_prompt() -> Preset {
+    let mut traffic: Vec<_> = (0..3).map(|at| question(at, 96)).collect();
+    let long = QUESTIONS.join(" ").repeat(3);
+    traffic.push(Submission { prompt: long, chat: false, ..question(3, 16) });
+    Preset {
+        name: "long-prompt-stall",
+        about: "A long prompt goes first and alone: everyone's next token waits for it. Choose \
+                `chunked` in the policies and run it again.",
+        setup: Setup { blocks: Some(96), sequences: Some(6), step_tokens: Some(256) },
+        policies: Policies { prefill: crate::base::Prefill::PrefillFirst, ..Policies::default() },
+        traffic,
+    }
+}
+
+/// The same traffic in fixed batches, and as places become free.
+fn batching(fixed: bool) -> Preset {
+    let lengths = [20, 35, 40, 60, 16, 24, 48, 90];
+    let traffic = lengths.iter().enumerate().map(|(at, &length)| question(at, length)).collect();
+    let (name, about, batching) = if fixed {
+        let about = "Batches of four wait for their longest answer: padding fills the places of \
+                     those that are done.";
+        ("static-batches", about, crate::base::Batching::Static { size: 4 })
+    } else {
+        let about = "The traffic of static-batches, each place filled as soon as it is free.";
+        ("continuous-batches", about, crate::base::Batching::Continuous)
+    };
+    Preset {
+        name,
+        about,
+        setup: Setup { blocks: Some(96), sequences: Some(4), step_tokens: Some(64) },
+        policies: Policies { batching, ..Policies::default() },
+        traffic,
     }
 }

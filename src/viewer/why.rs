@@ -25,6 +25,8 @@ pub fn is_decision(event: &Event) -> bool {
             | Event::BlockEvicted { .. }
             | Event::BlocksExpired { .. }
             | Event::RowDelayed { .. }
+            | Event::RowCut { .. }
+            | Event::BudgetChosen { .. }
             | Event::SequencePreempted { .. }
             | Event::SequenceFinished { .. }
             | Event::EventsDropped { .. }
@@ -76,6 +78,7 @@ fn names(event: &Event, id: SequenceId) -> bool {
         | Event::BlockMerged { sequence, .. }
         | Event::BlocksExpired { sequence, .. }
         | Event::RowDelayed { sequence, .. }
+        | Event::RowCut { sequence, .. }
         | Event::SequenceFinished { sequence, .. } => *sequence == id,
         Event::PromptShared { sequence, sibling, .. } => *sequence == id || *sibling == id,
         Event::SequencePreempted { victim, gainer, .. } => *victim == id || *gainer == id,
