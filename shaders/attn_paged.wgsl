@@ -1,4 +1,4 @@
-// Varlen paged attention: out[row] = softmax(scale * q[row] . K) V over the keys that the row sees:
+// Varlen paged attention: out[row] = softmax(cap(scale * q[row] . K)) V over the keys that the row sees:
 // those j with position(row) - window < j <= position(row).
 // One work item = up to ROWS (token, head) rows that share one kv head and one sequence, and a
 // range of splits; decode rows and prefill chunks of any number of sequences are the same items.
@@ -30,6 +30,7 @@ struct Params {
     group_parts: u32,  // items per kv head when a group has more than ROWS heads
     scale: f32,
     window: u32,       // keys a row sees, itself included; 0xffffffff for all
+    cap: f32,          // scores become cap * tanh(score / cap); 0 for none
     items: u32,
     grid_x: u32,
 }
@@ -50,6 +51,15 @@ const NONE: u32 = 0xffffffffu;
 var<workgroup> score: array<f32, ROWS * TILE>;
 var<workgroup> part_max: array<f32, ROWS * 8>;
 var<workgroup> row_max: array<f32, ROWS>;
+
+// cap * tanh(score / cap), by an exponential that cannot overflow.
+fn capped(score: f32) -> f32 {
+    if (p.cap == 0.0) {
+        return score;
+    }
+    let e = exp(-2.0 * abs(score) / p.cap);
+    return sign(score) * p.cap * ((1.0 - e) / (1.0 + e));
+}
 
 // Where row r of the item lies in q and out, in vec4s.
 fn row_at(first: u32, head0: u32, heads: u32, r: u32) -> u32 {
@@ -131,7 +141,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                     let row$i = position + (r + $i) / heads;
                     let seen$i = key <= row$i && row$i - key < p.window;
                     if (TILE % WG == 0u || kk < TILE) {
-                        score[(r + $i) * TILE + kk] = select(NEG, s$i * scale, seen$i);
+                        score[(r + $i) * TILE + kk] = select(NEG, capped(s$i * scale), seen$i);
                     }
 #end
                 }

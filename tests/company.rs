@@ -3,8 +3,9 @@
 //! compared, not tolerances.
 
 use crate::models::craft::{Checkpoint, EMBEDDING};
-use crate::support::{Decoder, On, Rows, World};
+use crate::support::{Decoder, On, Rows, World, shared};
 use half::f16;
+use std::path::Path;
 use tilewright::base::{
     Admission, Batching, Format, KvType, Limits, Order, Policies, Prefill, Victim,
 };
@@ -14,6 +15,10 @@ use tilewright::model::Options;
 pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         let device = on.name();
+        for name in ["qwen3-moe", "gemma2"] {
+            let path = present.clone().and_then(|()| shared(&format!("fixtures/{name}")));
+            rows.add_if(path, format!("company::{name}.{device}"), move |p| family(&p, on));
+        }
         for kv in KvType::ALL {
             let row = format!("company::logits_{kv}.{device}");
             rows.add_if(present.clone(), row, move |()| logits(on, kv));
@@ -86,6 +91,17 @@ impl Row {
         let first = if n == 0 { 0 } else { SUBJECT_BLOCKS + (n - 1) * 17 };
         let blocks = tokens.len().div_ceil(16) as u32;
         Self { tokens, table: table(first, blocks), done: 0 }
+    }
+}
+
+impl Row {
+    /// A row in a pool of 88 blocks, 18 of them for the first.
+    fn in_pool(n: u32, tokens: Vec<u32>) -> Self {
+        let first = if n == 0 { 0 } else { 13 + n * 5 };
+        let blocks = tokens.len().div_ceil(16) as u32;
+        // 7 has no factor in common with the pool's size.
+        let table = (first..first + blocks).map(|i| (i * 7 + 3) % 88).collect();
+        Self { tokens, table, done: 0 }
     }
 }
 
@@ -177,6 +193,54 @@ fn logits(on: On, kv: KvType) {
     let mut other = tokens;
     other[5] ^= 1;
     assert_ne!(expected, alone(&mut decoder, &other, PROMPT));
+}
+
+/// A family with what others lack: its logits alone, in chunks, and among others.
+fn family(folder: &Path, on: On) {
+    const KEYS: usize = 270;
+    let mut decoder = Decoder::open(folder, on, 288);
+    let ids = |seed, count| ids(seed, count).iter().map(|id| id % 600).collect::<Vec<u32>>();
+    let tokens = ids(1, KEYS + 2);
+    // Alone: the prompt in chunks, then token by token.
+    let mut by = |chunk: usize, tokens: &[u32]| {
+        let mut rows = [Row::in_pool(0, tokens.to_vec())];
+        let mut last = Vec::new();
+        while rows[0].done < tokens.len() {
+            let left = if rows[0].done < KEYS { KEYS - rows[0].done } else { 1 };
+            let logits = step(&mut decoder, &mut rows, &[(0, chunk.min(left))]);
+            if rows[0].done >= KEYS {
+                last.extend(logits);
+            }
+        }
+        last
+    };
+    let expected = by(KEYS, &tokens);
+    for chunk in [7, 64] {
+        same_bits(&format!("chunks of {chunk}"), &expected, &by(chunk, &tokens));
+    }
+    let mut other = tokens.clone();
+    other[KEYS - 3] ^= 1;
+    assert_ne!(expected, by(KEYS, &other), "the comparison sees a difference");
+    let lengths = [65, 33, 17, 9, 1];
+    let others = (1..).zip(lengths).map(|(n, len)| Row::in_pool(n, ids(n + 1, len)));
+    let mut rows: Vec<Row> = std::iter::once(Row::in_pool(0, tokens)).chain(others).collect();
+    let mut got = Vec::new();
+    while rows[0].done < rows[0].tokens.len() {
+        let left = |n: usize, row: &Row| match n {
+            0 if row.done < KEYS => 50.min(KEYS - row.done),
+            0 => 1,
+            n => (1 + n % 2 * 12).min(row.tokens.len() - row.done),
+        };
+        let mut chosen: Vec<_> = rows.iter().enumerate().map(|(n, r)| (n, left(n, r))).collect();
+        chosen.retain(|c| c.1 > 0);
+        chosen.reverse();
+        let at = chosen.iter().position(|c| c.0 == 0).expect("the subject");
+        let all = step(&mut decoder, &mut rows, &chosen);
+        if rows[0].done >= KEYS {
+            got.push(all[at].clone());
+        }
+    }
+    same_bits("among others", &expected, &got);
 }
 
 /// More split rows than there are slots for partials: the rest fold in the kernel, same bits.

@@ -1,6 +1,7 @@
 //! Rows of `model`: checkpoints against the logits of a reference implementation, on every device.
 
 pub mod craft;
+mod families;
 mod limits;
 mod loading;
 mod rope;
@@ -18,22 +19,6 @@ const LOGITS_TOLERANCE: f32 = 1e-3;
 const FIXTURE_MARGIN: f64 = 0.01;
 const REAL_MARGIN: f64 = 0.02;
 
-const FAMILIES: [&str; 14] = [
-    "llama",
-    "llama-mqa-bias",
-    "llama3-rope",
-    "llama-yarn",
-    "qwen2",
-    "qwen3",
-    "phi3",
-    "smollm3",
-    "olmo2",
-    "granite",
-    "mistral-window",
-    "gemma3",
-    "mixtral",
-    "qwen3-moe",
-];
 /// Stems of the quantised fixtures.
 pub const FORMATS: [&str; 14] = [
     "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m",
@@ -41,6 +26,7 @@ pub const FORMATS: [&str; 14] = [
 ];
 
 pub fn rows(rows: &mut Rows) {
+    families::rows(rows);
     limits::rows(rows);
     loading::rows(rows);
     rope::rows(rows);
@@ -48,13 +34,6 @@ pub fn rows(rows: &mut Rows) {
     window::rows(rows);
     for (on, present) in On::all() {
         let device = on.name();
-        for family in FAMILIES {
-            let path = present.clone().and_then(|()| shared(&format!("fixtures/{family}")));
-            rows.add_if(path, format!("models::{family}.{device}"), move |p| {
-                check_logits(&p, &p.join("golden.safetensors"), on);
-                check_greedy(&p, on);
-            });
-        }
         for format in FORMATS {
             let path =
                 present.clone().and_then(|()| shared(&format!("fixtures/gguf/tiny-{format}.gguf")));

@@ -57,7 +57,7 @@ impl Keys<'_> {
         let mut all = Partial::empty(self.layout.head_dim);
         for tile in (begin / TILE * TILE..end).step_by(TILE) {
             let keys = begin.max(tile)..end.min(tile + TILE);
-            let score = |key| dot(q, &self.row(self.k, key)) * self.p.scale;
+            let score = |key| capped(dot(q, &self.row(self.k, key)) * self.p.scale, self.p.cap);
             let mut weights: Vec<f32> = keys.clone().map(score).collect();
             let m = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut l = 0.0;
@@ -73,6 +73,11 @@ impl Keys<'_> {
         }
         all
     }
+}
+
+/// cap * tanh(score / cap); 0 caps nothing.
+fn capped(score: f32, cap: f32) -> f32 {
+    if cap == 0.0 { score } else { cap * (score / cap).tanh() }
 }
 
 /// A dot product with a fixed order that still uses vector registers.

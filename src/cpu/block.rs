@@ -1,8 +1,8 @@
-//! Twins of `norm_rms`, `norm_qk`, `rope_kv` and `act_glu`.
+//! Twins of `norm_rms`, `norm_qk`, `rope_kv`, `act_glu` and `soft_cap`.
 
 use super::Launch;
 use super::kv::Layout;
-use crate::kernels::block::{ActGluParams, NormParams, NormQkParams, RopeKvParams};
+use crate::kernels::block::{ActGluParams, NormParams, NormQkParams, RopeKvParams, SoftCapParams};
 
 /// 1 / sqrt(mean(x^2) + eps).
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
@@ -97,5 +97,13 @@ pub fn act_glu(launch: &mut Launch<'_>) {
     let gate: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
     for (i, (gate, up)) in gate.iter_mut().zip(up).take(p.count as usize).enumerate() {
         *gate = if i as u32 % p.stride < p.dim { act(*gate) * up } else { 0.0 };
+    }
+}
+
+pub fn soft_cap(launch: &mut Launch<'_>) {
+    let p: SoftCapParams = launch.params();
+    let x: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    for v in x.iter_mut().take(p.count as usize) {
+        *v = p.cap * (*v / p.cap).tanh();
     }
 }

@@ -161,6 +161,7 @@ fn run_twin(mut launch: Launch<'_>) {
         "norm_qk" => block::norm_qk(&mut launch),
         "rope_kv" => block::rope_kv(&mut launch),
         "act_glu" => block::act_glu(&mut launch),
+        "soft_cap" => block::soft_cap(&mut launch),
         "attn_paged" => attn::attn_paged(&mut launch),
         "attn_merge" => attn::attn_merge(&mut launch),
         "sample_edit" => sample::sample_edit(&mut launch),

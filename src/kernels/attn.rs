@@ -16,6 +16,7 @@ pub struct AttnParams {
     pub group_parts: u32,
     pub scale: f32,
     pub window: u32,
+    pub cap: f32,
     pub items: u32,
     pub grid_x: u32,
 }
@@ -146,6 +147,8 @@ pub struct Attn<'a> {
     pub scale: f32,
     /// Keys that a row sees, itself included; `None` for all before it.
     pub window: Option<u32>,
+    /// Scores become cap * tanh(score / cap).
+    pub cap: Option<f32>,
     pub q: Binding,
     pub q_stride: u32,
     pub k_cache: Binding,
@@ -186,6 +189,7 @@ impl Attn<'_> {
             group_parts,
             scale: self.scale,
             window: self.window.map_or(u32::MAX, |keys| keys.max(1)),
+            cap: self.cap.unwrap_or(0.0),
             items,
             grid_x: grid[0],
         };

@@ -215,3 +215,28 @@ impl ActGlu {
         recording.dispatch(variant, &params, vec![self.up, self.gate], grid);
     }
 }
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct SoftCapParams {
+    pub count: u32,
+    pub cap: f32,
+    pub grid_x: u32,
+}
+
+pub const SOFT_CAP: Kernel = Kernel { stem: "soft_cap", bindings: 1, writes: &[0] };
+
+/// `x` = cap * tanh(`x` / cap), `count` values.
+pub struct SoftCap {
+    pub cap: f32,
+    pub count: u32,
+    pub x: Binding,
+}
+
+impl SoftCap {
+    pub fn record(&self, facts: &Facts, recording: &mut Recording) {
+        let grid = fold_grid(self.count.div_ceil(64), facts);
+        let params = SoftCapParams { count: self.count, cap: self.cap, grid_x: grid[0] };
+        recording.dispatch(named("soft_cap"), &params, vec![self.x], grid);
+    }
+}

@@ -31,7 +31,7 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 17] = [
+pub const KERNELS: [Kernel; 18] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,
@@ -44,6 +44,7 @@ pub const KERNELS: [Kernel; 17] = [
     block::NORM_QK,
     block::ROPE_KV,
     block::ACT_GLU,
+    block::SOFT_CAP,
     attn::ATTN_PAGED,
     attn::ATTN_MERGE,
     sample::SAMPLE_EDIT,

@@ -26,6 +26,7 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "sample"
     "sample_edit"
     "sample_stats"
+    "soft_cap"
     "lib/act_gelu_tanh"
     "lib/act_silu"
     "lib/attn_fold"

@@ -4,7 +4,7 @@ use super::layer::BlockEnd;
 use super::load::stride;
 use super::{Batch, Model};
 use crate::kernels::attn::{AttnRow, AttnWork, ITEM_WORDS, MERGE_WORDS};
-use crate::kernels::block::NormRms;
+use crate::kernels::block::{NormRms, SoftCap};
 use crate::kernels::mul::Embed;
 use crate::kernels::sample::{EDIT_WORDS, OUT_WORDS, Sample, SampleResult};
 use crate::record::{Binding, Recording};
@@ -129,6 +129,10 @@ impl Model {
             .record(&self.facts, out);
             let to = BlockEnd { y: s.logits, accumulate: false, scale: spec.logit_scale };
             self.product(&self.head, None, rows, s.last, to, out);
+            if let Some(cap) = spec.logit_cap {
+                SoftCap { cap, count: rows * stride(spec.vocab), x: s.logits }
+                    .record(&self.facts, out);
+            }
             let edit = |row: u32| batch.edits.partition_point(|e| e.row < row) as u32;
             Sample {
                 row_base: first,

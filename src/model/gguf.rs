@@ -68,6 +68,8 @@ pub(super) fn read(
         rotations,
         windows,
         attention_scale: keys.attention_scale(hidden, heads, head_dim, layers)?,
+        attention_cap: keys.number("attn_logit_softcapping")?.filter(|cap| *cap > 0.0),
+        logit_cap: keys.number("final_logit_softcapping")?.filter(|cap| *cap > 0.0),
         embedding_scale: root * keys.number("embedding_scale")?.unwrap_or(1.0),
         residual_scale: keys.number("residual_scale")?.unwrap_or(1.0),
         logit_scale: 1.0 / keys.number("logit_scale")?.unwrap_or(1.0),

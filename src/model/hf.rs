@@ -74,6 +74,8 @@ pub(super) fn read(
         rotations,
         windows,
         attention_scale: config.attention_scale(head_dim)?,
+        attention_cap: config.cap("attn_logit_softcapping")?,
+        logit_cap: config.cap("final_logit_softcapping")?,
         embedding_scale: root * number("embedding_multiplier")?,
         residual_scale: number("residual_multiplier")?,
         logit_scale: 1.0 / number("logits_scaling")?,
@@ -157,6 +159,14 @@ impl Config<'_> {
             None => head_dim as f32,
         };
         Ok(1.0 / of.sqrt())
+    }
+
+    /// A soft cap; 0 is none.
+    fn cap(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        match self.meta.find_f32(key)? {
+            Some(cap) if cap < 0.0 => self.fail(key, format!("{cap} is below 0")),
+            cap => Ok(cap.filter(|cap| *cap > 0.0)),
+        }
     }
 
     /// Per layer, the window.

@@ -127,6 +127,7 @@ impl Model {
             block_size: self.options.block_size,
             scale: spec.attention_scale,
             window: spec.windows[l],
+            cap: spec.attention_cap,
             q: s.q,
             q_stride: stride(spec.q_dim()),
             k_cache: cache.k,

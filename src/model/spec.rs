@@ -95,6 +95,9 @@ pub struct Spec {
     pub windows: Vec<Option<u32>>,
     /// Factor of the scores.
     pub attention_scale: f32,
+    /// Scores of attention, and logits, become cap * tanh(value / cap).
+    pub attention_cap: Option<f32>,
+    pub logit_cap: Option<f32>,
     /// Factors of the embeddings, of what a block adds to the residual, and of the logits.
     pub embedding_scale: f32,
     pub residual_scale: f32,

@@ -45,6 +45,7 @@ struct World {
     heads: Heads,
     scale: f32,
     window: Option<u32>,
+    cap: Option<f32>,
     kv: KvType,
     sequences: Vec<Sequence>,
     q: Vec<f32>,
@@ -101,7 +102,8 @@ impl World {
         let heads = Heads { heads, kv_heads, head_dim };
         // Scores of some units each way: neither flat nor one key only.
         let scale = 6.0 / (head_dim as f32).sqrt();
-        let mut world = Self { heads, scale, window, kv, sequences, q, wanted: Vec::new() };
+        let cap = (window == Some(300)).then_some(3.0);
+        let mut world = Self { heads, scale, window, cap, kv, sequences, q, wanted: Vec::new() };
         world.wanted = world.reference();
         world
     }
@@ -139,7 +141,8 @@ impl World {
         let score = |key| {
             let dot: f64 =
                 q.iter().zip(row(&sequence.k, key)).map(|(q, k)| f64::from(*q) * k).sum();
-            dot * f64::from(self.scale)
+            let score = dot * f64::from(self.scale);
+            self.cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         };
         let first = (0..=position).find(|key| self.window.is_none_or(|w| position - key < w));
         let first = first.expect("a query sees itself");
@@ -226,6 +229,7 @@ impl World {
             block_size: cut.block_size,
             scale: self.scale,
             window: self.window,
+            cap: self.cap,
             q: lab.floats(&self.q),
             q_stride: self.stride() as u32,
             k_cache: lab.words(&k),
@@ -352,6 +356,10 @@ pub fn faults_are_seen() {
     wider.window = Some(16);
     let bad = wider.run(WHOLE, &facts, |_| {}, &mut lab);
     assert!(compare(&bad, &wider.wanted).is_err(), "a key too few in the window");
+    wider.window = Some(17);
+    wider.cap = Some(20.0);
+    let bad = wider.run(WHOLE, &facts, |_| {}, &mut lab);
+    assert!(compare(&bad, &wider.wanted).is_err(), "a cap that is not there");
     world.scale *= 1.001;
     let bad = world.run(WHOLE, &facts, |work| work.merges.clear(), &mut lab);
     assert!(compare(&bad, &world.wanted).is_err(), "another scale");

@@ -8,6 +8,8 @@ use tilewright::record::{Binding, Recording};
 
 /// Allowed relative error of a normed value: its sum, a root, two products.
 const NORM_TOLERANCE: f64 = 2e-6;
+/// Allowed error of a capped value, as a part of the cap.
+const CAP_TOLERANCE: f64 = 1e-6;
 /// Allowed relative error of silu: WGSL allows exp a few units in the last place per unit of |x|.
 const GLU_TOLERANCE: f64 = 1e-5;
 
@@ -214,6 +216,30 @@ fn gate(act: Gate, g: f64) -> f64 {
             let square = (2.0 * u.min(0.0)).exp();
             0.5 * g * if u < 0.0 { 2.0 * square / (1.0 + square) } else { 1.0 + u.tanh() }
         }
+    }
+}
+
+pub fn soft_cap(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for (cap, count) in [(30.0f32, 1usize), (30.0, 65), (50.0, 1000)] {
+        let mut x: Vec<f32> = draws.values(count + 9).iter().map(|v| v * 200.0).collect();
+        x.iter_mut().zip([1e30, -1e30, 0.0, -0.0, 1e-3]).for_each(|(x, far)| *x = far);
+        let bound = lab.floats(&x);
+        let mut recording = Recording::default();
+        SoftCap { cap, count: count as u32, x: bound }.record(&lab.facts, &mut recording);
+        let got = lab.run(recording, &[bound]).remove(0);
+        let wide = f64::from(cap);
+        let capped = |x: &f32| Wanted {
+            value: wide * (f64::from(*x) / wide).tanh(),
+            within: wide * CAP_TOLERANCE,
+        };
+        let rest = x[count..].iter().map(|x| exact(*x));
+        let wanted: Vec<_> = x[..count].iter().map(capped).chain(rest).collect();
+        compare(&got, &wanted).unwrap_or_else(|e| panic!("{count} values at {cap}: {e}"));
+        let mut bad = got;
+        bad[0] *= 1.0 + 3.0 * CAP_TOLERANCE as f32;
+        assert!(compare(&bad, &wanted).is_err(), "a planted fault");
     }
 }
 

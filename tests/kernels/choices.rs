@@ -6,7 +6,7 @@ use tilewright::base::{Format, KvType};
 use tilewright::cpu::CpuDevice;
 use tilewright::kernels::assemble::{Target, assemble};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
-use tilewright::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams};
+use tilewright::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams, SoftCap};
 use tilewright::kernels::experts::{
     ExpertPart, Experts, MoeCombine, MoeRoute, MulExpert, Route, Scoring,
 };
@@ -175,6 +175,7 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
                 block_size: 16,
                 scale: 1.0,
                 window: None,
+                cap: None,
                 q: a,
                 q_stride: 64,
                 k_cache: b,
@@ -192,6 +193,7 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
     }
     for rows in [1, 33, 100_000] {
         norms(rows, facts, &mut recording);
+        SoftCap { cap: 30.0, count: rows, x: a }.record(facts, &mut recording);
         for act in [Gate::Silu, Gate::GeluTanh] {
             ActGlu { act, rows, dim: 1000, stride: 1024, gate: a, up: b }
                 .record(facts, &mut recording);

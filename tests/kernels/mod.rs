@@ -47,6 +47,7 @@ pub fn rows(rows: &mut Rows) {
             ("rope_kv_f16", rope::f16),
             ("rope_kv_q8", rope::q8),
             ("act_glu", block::act_glu),
+            ("soft_cap", block::soft_cap),
             ("moe_route", experts::routing),
             ("moe_combine", experts::combining),
         ] {
