@@ -2,7 +2,7 @@
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
-use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams};
+use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams, SoftCap};
 use tilewright::kernels::variants;
 use tilewright::record::{Binding, Recording};
 

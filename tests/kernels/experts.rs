@@ -144,7 +144,7 @@ impl World {
         let other = |draws: &mut Draws| [1, 2, 4][draws.below(3) as usize];
         let experts_of: Vec<u32> = (0..tokens).flat_map(|_| [0, other(draws)]).collect();
         let y_stride = rows + 5;
-        let mut wanted = vec![Wanted { value: f64::from(UNTOUCHED), within: 0.0 }; 0];
+        let mut wanted = Vec::new();
         for (pair, expert) in experts_of.iter().enumerate() {
             let x = &x[pair / used * x_stride..][..cols];
             for w in experts[*expert as usize].values.chunks(cols) {
