@@ -95,12 +95,12 @@ impl Row {
 }
 
 impl Row {
-    /// A row in a pool of 88 blocks, 18 of them for the first.
+    /// A row in a pool of 40 blocks, six of them for the first.
     fn in_pool(n: u32, tokens: Vec<u32>) -> Self {
-        let first = if n == 0 { 0 } else { 13 + n * 5 };
+        let first = if n == 0 { 0 } else { 3 + n * 3 };
         let blocks = tokens.len().div_ceil(16) as u32;
         // 7 has no factor in common with the pool's size.
-        let table = (first..first + blocks).map(|i| (i * 7 + 3) % 88).collect();
+        let table = (first..first + blocks).map(|i| (i * 7 + 3) % 40).collect();
         Self { tokens, table, done: 0 }
     }
 }
@@ -197,8 +197,8 @@ fn logits(on: On, kv: KvType) {
 
 /// A family with what others lack: its logits alone, in chunks, and among others.
 fn family(folder: &Path, on: On) {
-    const KEYS: usize = 270;
-    let mut decoder = Decoder::open(folder, on, 288);
+    const KEYS: usize = 80;
+    let mut decoder = Decoder::open(folder, on, 96);
     let ids = |seed, count| ids(seed, count).iter().map(|id| id % 600).collect::<Vec<u32>>();
     let tokens = ids(1, KEYS + 2);
     // Alone: the prompt in chunks, then token by token.
@@ -221,13 +221,13 @@ fn family(folder: &Path, on: On) {
     let mut other = tokens.clone();
     other[KEYS - 3] ^= 1;
     assert_ne!(expected, by(KEYS, &other), "the comparison sees a difference");
-    let lengths = [65, 33, 17, 9, 1];
+    let lengths = [33, 17, 9, 1];
     let others = (1..).zip(lengths).map(|(n, len)| Row::in_pool(n, ids(n + 1, len)));
     let mut rows: Vec<Row> = std::iter::once(Row::in_pool(0, tokens)).chain(others).collect();
     let mut got = Vec::new();
     while rows[0].done < rows[0].tokens.len() {
         let left = |n: usize, row: &Row| match n {
-            0 if row.done < KEYS => 50.min(KEYS - row.done),
+            0 if row.done < KEYS => 30.min(KEYS - row.done),
             0 => 1,
             n => (1 + n % 2 * 12).min(row.tokens.len() - row.done),
         };

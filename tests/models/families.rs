@@ -91,7 +91,7 @@ fn page() -> String {
          *checked*: all logits within 1e-3 of the reference implementation's, and the same greedy ids. \
          *read*: the same code path, no reference of its own. *–*: not read; the error names what was \
          found.\n\n\
-         | family | `model_type` | safetensors | `general.architecture` | GGUF floats | GGUF blocks |\n\
+         | family | `model_type` | safetensors | `architecture` | GGUF floats | GGUF blocks |\n\
          |---|---|---|---|---|---|\n",
     );
     for family in &FAMILIES {
