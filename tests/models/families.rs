@@ -110,7 +110,8 @@ fn page() -> String {
         let _ = writeln!(out, "| {name} | `{model}` | {hf} | {gguf} | {floats} | {blocks} |");
     }
     out.push_str(
-        "\nA weight keeps its format on the device, whatever its family. Bits per weight on disk:\n\n\
+        "\nA weight keeps its format on the device, whatever its family. Bits per weight on \
+         disk:\n\n\
          | format | bits |\n|---|---|\n",
     );
     for format in Format::ALL {
