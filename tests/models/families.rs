@@ -86,11 +86,11 @@ fn every_family_has_a_reference() {
 fn page() -> String {
     let mut out = String::from(
         "# Models\n\n\
-         Made from the code by the row `models::documents_table`; with `TILEWRIGHT_WRITE_DOCS=1` it \
-         writes this page anew.\n\n\
-         *checked*: all logits within 1e-3 of the reference implementation's, and the same greedy ids. \
-         *read*: the same code path, no reference of its own. *–*: not read; the error names what was \
-         found.\n\n\
+         Made from the code by the row `models::documents_table`; with \
+         `TILEWRIGHT_WRITE_DOCS=1` it writes this page anew.\n\n\
+         *checked*: all logits within 1e-3 of the reference implementation's, and the same \
+         greedy ids. *read*: the same code path, no reference of its own. *–*: not read; the \
+         error names what was found.\n\n\
          | family | `model_type` | safetensors | `architecture` | GGUF floats | GGUF blocks |\n\
          |---|---|---|---|---|---|\n",
     );
