@@ -79,7 +79,12 @@ pub struct Live {
 
 impl Live {
     /// Begins to make an engine; returns at once.
-    pub fn start(args: &ModelArgs, record: &RecordArgs, setup: Setup, wake: Wake) -> Result<Self> {
+    pub fn start(
+        args: &ModelArgs,
+        record: &RecordArgs,
+        (setup, policies): (Setup, Policies),
+        wake: Wake,
+    ) -> Result<Self> {
         let shared = Arc::new(Shared {
             ring: Mutex::new(RingSink::new(EVENTS)),
             woken: AtomicBool::new(false),
