@@ -2,6 +2,7 @@
 
 pub mod craft;
 mod families;
+mod gemma;
 mod limits;
 mod loading;
 mod rope;
@@ -27,6 +28,7 @@ pub const FORMATS: [&str; 14] = [
 
 pub fn rows(rows: &mut Rows) {
     families::rows(rows);
+    gemma::rows(rows);
     limits::rows(rows);
     loading::rows(rows);
     rope::rows(rows);

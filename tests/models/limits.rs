@@ -33,7 +33,7 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// A device that binds `bytes` at most; steps that bind more fail.
-fn limited(on: On, bytes: u64) -> Box<dyn Device> {
+pub fn limited(on: On, bytes: u64) -> Box<dyn Device> {
     fn limit<D: Device + 'static>(device: D, bytes: u64) -> Box<dyn Device> {
         let mut device = Wrapped::new(device);
         device.facts.binding_bytes_max = bytes;

@@ -1,0 +1,249 @@
+//! The same model in the other kind of file: a Hugging Face folder as one GGUF file, and back.
+//!
+//! Invariant: what was written is opened again and compared with the source's [`Spec`]; a model
+//! that the other kind of file cannot say is an error, and nothing is left behind.
+
+mod keys;
+mod tokens;
+
+use crate::base::Format;
+use crate::model::{Dialect, ModelError, Renamed, Spec, renamed};
+use crate::text::TextError;
+use crate::weights::{
+    GGUF_ALIGNMENT, Meta, Tensor, TensorHead, Weights, WeightsError, blocks, gguf_header,
+};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Text(#[from] TextError),
+    #[error("{path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error("{file}: {problem}")]
+    Cannot { file: String, problem: String },
+}
+
+/// A tensor on its way.
+struct Moved<'a> {
+    from: &'a Tensor,
+    what: &'a Renamed,
+    head: TensorHead,
+}
+
+/// Writes `weights` to `target`: a GGUF file if its name says so, else a new folder.
+pub fn convert(weights: &Weights, target: &Path) -> Result<(), ConvertError> {
+    let gguf = target.extension().is_some_and(|e| e == "gguf");
+    if target.exists() {
+        return Err(cannot(&target.display().to_string(), "is there already"));
+    }
+    let spec = Spec::read(weights)?;
+    if gguf == matches!(weights.meta(), Meta::Gguf(_)) {
+        let problem = "source and target are of one kind; name a folder for a GGUF file, and a name \
+                       that ends in `.gguf` for a folder";
+        return Err(cannot(weights.name(), problem));
+    }
+    if spec.moe.is_some() || spec.family.latent {
+        return Err(cannot(weights.name(), "models with experts are not converted"));
+    }
+    let done = if gguf { to_gguf(weights, &spec, target) } else { to_folder(weights, &spec, target) };
+    let done = done.and_then(|()| compare(&spec, target));
+    if done.is_err() {
+        // Nothing was there before.
+        let _ = if gguf { std::fs::remove_file(target) } else { std::fs::remove_dir_all(target) };
+    }
+    done
+}
+
+fn cannot(file: &str, problem: impl Into<String>) -> ConvertError {
+    ConvertError::Cannot { file: file.into(), problem: problem.into() }
+}
+
+fn io(path: &Path) -> impl Fn(std::io::Error) -> ConvertError + '_ {
+    move |source| ConvertError::Io { path: path.display().to_string(), source }
+}
+
+fn to_gguf(weights: &Weights, spec: &Spec, target: &Path) -> Result<(), ConvertError> {
+    let renames = renamed(spec, Dialect::Gguf);
+    // Norms and biases are f32 in GGUF files.
+    let format = |t: &Tensor| if t.shape.len() < 2 { Format::F32 } else { t.format };
+    let moved = moves(weights, spec, &renames, format)?;
+    let mut keys = keys::to_gguf(weights, spec)?;
+    keys.extend(tokens::to_gguf(weights)?);
+    let mut heads: Vec<TensorHead> = moved.iter().map(|m| m.head.clone()).collect();
+    let divisors = keys::divisors(spec);
+    if let Some(divisors) = &divisors {
+        heads.push(TensorHead {
+            name: "rope_freqs.weight".into(),
+            shape: vec![divisors.len() as u64],
+            format: Format::F32,
+            bytes: divisors.len() as u64 * 4,
+        });
+    }
+    let mut out = BufWriter::new(File::create_new(target).map_err(io(target))?);
+    out.write_all(&gguf_header(&keys, &heads)).map_err(io(target))?;
+    let pad = |bytes: u64| vec![0u8; (bytes.next_multiple_of(GGUF_ALIGNMENT) - bytes) as usize];
+    for one in &moved {
+        write_values(weights, one, &mut |bytes| out.write_all(bytes).map_err(io(target)))?;
+        out.write_all(&pad(one.head.bytes)).map_err(io(target))?;
+    }
+    if let Some(divisors) = divisors {
+        out.write_all(bytemuck::cast_slice(&divisors)).map_err(io(target))?;
+        out.write_all(&pad(divisors.len() as u64 * 4)).map_err(io(target))?;
+    }
+    out.flush().map_err(io(target))
+}
+
+fn to_folder(weights: &Weights, spec: &Spec, target: &Path) -> Result<(), ConvertError> {
+    let renames = renamed(spec, Dialect::Hf { prefix: "model." });
+    // Safetensors have no blocks: what is quantised becomes f16.
+    let format = |t: &Tensor| if t.format.block_len() > 1 { Format::F16 } else { t.format };
+    let moved = moves(weights, spec, &renames, format)?;
+    let mut files = tokens::to_folder(weights)?;
+    files.push(("config.json", keys::to_config(weights, spec)?));
+    std::fs::create_dir(target).map_err(io(target))?;
+    for (name, value) in &files {
+        let path = target.join(name);
+        std::fs::write(&path, value).map_err(io(&path))?;
+    }
+    let (mut header, mut at) = (Map::new(), 0u64);
+    for Moved { head, .. } in &moved {
+        let entry = json!({"dtype": head.format.name().to_uppercase(), "shape": head.shape,
+                           "data_offsets": [at, at + head.bytes]});
+        at += head.bytes;
+        header.insert(head.name.clone(), entry);
+    }
+    let mut text = Value::Object(header).to_string();
+    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
+    let path = target.join("model.safetensors");
+    let mut out = BufWriter::new(File::create_new(&path).map_err(io(&path))?);
+    out.write_all(&(text.len() as u64).to_le_bytes()).map_err(io(&path))?;
+    out.write_all(text.as_bytes()).map_err(io(&path))?;
+    for one in &moved {
+        write_values(weights, one, &mut |bytes| out.write_all(bytes).map_err(io(&path)))?;
+    }
+    out.flush().map_err(io(&path))
+}
+
+/// Every tensor of the source with its new name; one that has no place is an error.
+fn moves<'a>(
+    weights: &'a Weights,
+    spec: &Spec,
+    renames: &'a BTreeMap<String, Renamed>,
+    format: impl Fn(&Tensor) -> Format,
+) -> Result<Vec<Moved<'a>>, ConvertError> {
+    let mut out = Vec::new();
+    for (name, from) in weights.tensors() {
+        let stem = name.strip_suffix(".weight").or(name.strip_suffix(".bias")).unwrap_or(name);
+        let tied = spec.tied_head && matches!(stem, "lm_head" | "output");
+        if tied || name == "rope_freqs.weight" || name.ends_with("inv_freq") {
+            continue;
+        }
+        let Some(what) = renames.get(stem) else {
+            return Err(cannot(weights.name(), format!("tensor `{name}` has no place in the target")));
+        };
+        let (format, values) = (format(from), from.shape.iter().product());
+        let Some(bytes) = format.bytes_of(values) else {
+            return Err(cannot(weights.name(), format!("tensor `{name}` is no whole blocks")));
+        };
+        let name = format!("{}{}", what.stem, &name[stem.len()..]);
+        let head = TensorHead { name, shape: from.shape.clone(), format, bytes };
+        out.push(Moved { from, what, head });
+    }
+    Ok(out)
+}
+
+/// Bytes of a tensor read at once, where its rows keep their order.
+const CHUNK_BYTES: u64 = 64 << 20;
+
+fn write_values(
+    weights: &Weights,
+    one: &Moved<'_>,
+    out: &mut dyn FnMut(&[u8]) -> Result<(), ConvertError>,
+) -> Result<(), ConvertError> {
+    let (from, rows) = (one.from, one.from.rows());
+    let step = match one.what.pairs {
+        Some(_) => rows,
+        None => (CHUNK_BYTES / (from.bytes / rows.max(1)).max(1)).max(1),
+    };
+    let mut row = 0;
+    while row < rows {
+        let count = step.min(rows - row);
+        let mut raw = weights.read_rows(from, row, count)?;
+        if let Some((head, adjacent)) = one.what.pairs {
+            raw = turned(&raw, rows as usize, head as usize, adjacent);
+        }
+        if one.head.format != from.format || one.what.shift != 0.0 {
+            let per_row = from.shape.iter().skip(1).product::<u64>();
+            let mut values = vec![0.0; (count * per_row) as usize];
+            blocks::decode(from.format, &raw, &mut values);
+            values.iter_mut().for_each(|v| *v += one.what.shift);
+            raw.clear();
+            blocks::encode(one.head.format, &values, &mut raw);
+        }
+        out(&raw)?;
+        row += count;
+    }
+    Ok(())
+}
+
+/// The rows of every head from halves (i, i + n/2) to adjacent rotary pairs, or back.
+fn turned(raw: &[u8], rows: usize, head: usize, adjacent: bool) -> Vec<u8> {
+    let row_bytes = raw.len() / rows;
+    let mut out = Vec::with_capacity(raw.len());
+    for row in 0..rows {
+        let (first, i) = (row / head * head, row % head);
+        let from = match adjacent {
+            true => i / 2 + (i % 2) * (head / 2),
+            false => i % (head / 2) * 2 + i / (head / 2),
+        };
+        out.extend_from_slice(&raw[(first + from) * row_bytes..][..row_bytes]);
+    }
+    out
+}
+
+/// Opens what was written: it must say the same model.
+fn compare(spec: &Spec, target: &Path) -> Result<(), ConvertError> {
+    let other = Spec::read(&Weights::open(target)?)?;
+    let close = |a: f32, b: f32| (a - b).abs() <= a.abs() * 1e-6;
+    let same = [
+        ("layers and widths", widths(spec) == widths(&other)),
+        ("windows", spec.windows == other.windows),
+        ("rotations", spec.rotations == other.rotations),
+        ("activation", spec.activation == other.activation),
+        ("norm epsilon", close(spec.norm_eps, other.norm_eps)),
+        ("attention scale", close(spec.attention_scale, other.attention_scale)),
+        ("embedding scale", close(spec.embedding_scale, other.embedding_scale)),
+        ("residual scale", close(spec.residual_scale, other.residual_scale)),
+        ("logit scale", close(spec.logit_scale, other.logit_scale)),
+        ("head", spec.tied_head == other.tied_head),
+        ("rotary frequencies", {
+            let table = |spec: &Spec| {
+                let local = spec.local_rope.as_ref().map(|rope| rope.table(2));
+                [spec.rope.table(2), local.unwrap_or_default()].concat()
+            };
+            let (a, b) = (table(spec), table(&other));
+            a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-6)
+        }),
+    ];
+    match same.iter().find(|(_, same)| !same) {
+        None => Ok(()),
+        Some((what, _)) => {
+            let problem = format!("its {what} cannot be said in the other kind of file");
+            Err(cannot(&target.display().to_string(), problem))
+        }
+    }
+}
+
+fn widths(spec: &Spec) -> [u32; 8] {
+    let Spec { layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, .. } = *spec;
+    [layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context]
+}

@@ -1,0 +1,58 @@
+//! Rows over Gemma 3 270m, a real model that `models/fetch` brings: windows of 512 keys in five of
+//! six layers, an embedding of 262,144 rows that no binding of 128 MiB holds, formats mixed by
+//! row length, activations beyond half precision's range.
+
+use super::limits::limited;
+use super::{REAL_MARGIN, json, pairs, sure, table};
+use crate::support::{Decoder, On, Rows, real_model, shared};
+use std::path::Path;
+use tilewright::model::Options;
+use tilewright::weights::Weights;
+
+const MODEL: &str = "gemma-3-270m-q4_k_m.gguf";
+
+/// The binding that WebGPU promises.
+const BINDING: u64 = 128 << 20;
+
+/// Prompts longer than this are continued by a few ids only: their point is the prompt.
+const LONG: usize = 256;
+
+pub fn rows(rows: &mut Rows) {
+    for (on, present) in On::all() {
+        let model = present.and_then(|()| real_model(MODEL));
+        let golden = model.and_then(|m| Ok((m, shared("models/gemma3-golden.json")?)));
+        rows.add_if(golden, format!("models::gemma3.{}", on.name()), move |(model, golden)| {
+            gemma3(&model, &golden, on);
+        });
+    }
+}
+
+fn gemma3(model: &Path, golden: &Path, on: On) {
+    let reference = json(golden);
+    let weights = Weights::open(model).unwrap_or_else(|e| panic!("{e}"));
+    let embedding = weights.tensor("token_embd.weight").expect("an embedding");
+    assert!(embedding.bytes > BINDING, "one binding holds it");
+    let sizes = Options { step_tokens_max: 128, sequences_max: 4, ..Decoder::options(1280) };
+    let decoder = Decoder::sized(&weights, limited(on, BINDING), sizes);
+    let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
+    let mut longest = 0;
+    for case in reference["cases"].as_array().expect("cases") {
+        let ids: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).expect("ids");
+        longest = longest.max(ids.len());
+        let logits = decoder.prefill(&ids, 128, &table(80));
+        assert!(logits.iter().all(|l| l.is_finite()), "{}", case["prompt"]);
+        for (id, want) in pairs(&case["first_logits_top10"]) {
+            let got = f64::from(logits[id as usize]);
+            assert!((got - want).abs() <= 2e-2, "logit of {id}: {got}, reference {want}");
+        }
+        let mut expected = sure(&pairs(&case["greedy_id_and_margin"]), REAL_MARGIN);
+        expected.truncate(if ids.len() > LONG { 8 } else { 32 });
+        let Some((first, rest)) = expected.split_first() else { continue };
+        let best = (0..logits.len()).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });
+        assert_eq!(best as u32, *first, "{}", case["prompt"]);
+        let known = [&ids[..], &[*first]].concat();
+        let got = decoder.extend(known, ids.len(), rest.len(), 1, &table(80));
+        assert_eq!(got, rest, "{}", case["prompt"]);
+    }
+    assert!(longest > 512 + 128, "no prompt leaves the window: {longest}");
+}
