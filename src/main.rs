@@ -6,6 +6,8 @@ mod bench;
 mod chat;
 #[path = "main/cli.rs"]
 mod cli;
+#[path = "main/convert.rs"]
+mod convert;
 #[path = "main/device.rs"]
 mod device;
 #[path = "main/doctor.rs"]
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Quality(args)) => quality::run(&args),
+        Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
         #[cfg(feature = "viewer")]
         Some(Command::View(args)) => view::run(args),

@@ -1,5 +1,6 @@
 //! Rows of `model`: checkpoints against the logits of a reference implementation, on every device.
 
+mod convert;
 pub mod craft;
 mod families;
 mod gemma;
@@ -28,6 +29,7 @@ pub const FORMATS: [&str; 14] = [
 
 pub fn rows(rows: &mut Rows) {
     families::rows(rows);
+    convert::rows(rows);
     gemma::rows(rows);
     limits::rows(rows);
     loading::rows(rows);

@@ -5,6 +5,7 @@
 //! [`Engine`] owns scheduler and runner and lives on one thread (see `drive`).
 
 mod card;
+mod convert;
 mod device_runner;
 mod drive;
 mod fable;
@@ -21,6 +22,7 @@ mod steps;
 mod table;
 
 pub use card::ModelCard;
+pub use convert::{ConvertError, convert};
 pub use device_runner::DeviceRunner;
 #[cfg(not(target_arch = "wasm32"))]
 pub use drive::{THREAD_NAME, spawn};

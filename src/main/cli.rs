@@ -44,6 +44,9 @@ pub enum Command {
     /// Compare a model's answers on a text with a reference's, or under another KV storage type.
     #[command(after_help = "Example: tilewright quality -m small.gguf --against large.gguf")]
     Quality(QualityArgs),
+    /// Write a Hugging Face folder as a GGUF file, or a GGUF file as a folder.
+    #[command(after_help = "Example: tilewright convert folder model.gguf --quantize q8_0")]
+    Convert(ConvertArgs),
     /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
@@ -124,6 +127,18 @@ pub struct ModelArgs {
     pub block_size: String,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct ConvertArgs {
+    /// Model to read: `fable`, a .gguf file, a Hugging Face folder or a .safetensors file.
+    pub source: String,
+    /// What to write, new: a name that ends in `.gguf`, or a folder.
+    pub target: PathBuf,
+    /// Quantise float weights to this format [default: as stored].
+    #[arg(long, alias = "quantise", value_name = "FORMAT", value_parser = ["q8_0", "q4_0"])]
+    #[arg(env = "TILEWRIGHT_QUANTIZE")]
+    pub quantize: Option<String>,
 }
 
 #[cfg(feature = "server")]

@@ -16,7 +16,8 @@ pub struct Renamed {
     pub shift: f32,
 }
 
-/// Names of a layer's tensors; those of experts differ in more than their names.
+/// Names of a layer's tensors; those of experts differ in more than their names. Where two have
+/// one name (the norm between attention and feed-forward), the first is meant.
 const PARTS: [Part; 16] = [
     Part::Embedding,
     Part::FinalNorm,
@@ -28,8 +29,8 @@ const PARTS: [Part; 16] = [
     Part::QNorm,
     Part::KNorm,
     Part::AttentionOut,
-    Part::AttentionPostNorm,
     Part::FfnNorm,
+    Part::AttentionPostNorm,
     Part::Gate,
     Part::Up,
     Part::Down,

@@ -3,7 +3,7 @@
 
 use super::sentence::SPACE_MARK;
 use super::stream::byte_piece;
-use super::vocab::{BYTE, CONTROL, NORMAL, USER_DEFINED};
+use super::vocab::{BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED};
 use super::{TextError, TokenizerExtra, Vocab, pre};
 use crate::base::TokenId;
 use serde_json::{Value, json};
@@ -73,6 +73,9 @@ impl Vocab {
             rank.entry(merge.replacen(' ', "", 1)).or_insert(at);
         }
         self.model = "llama".into();
+        if let Some(unk) = self.unk {
+            self.token_types[unk as usize] = UNKNOWN;
+        }
         for (at, token) in self.tokens.iter().enumerate() {
             if byte_piece(token).is_some() {
                 self.token_types[at] = BYTE;
@@ -185,7 +188,9 @@ const UNUSED: u32 = 5;
 fn merge(value: &Value) -> Option<String> {
     match value {
         Value::String(merge) => Some(merge.clone()),
-        Value::Array(pair) => Some(format!("{} {}", pair.first()?.as_str()?, pair.get(1)?.as_str()?)),
+        Value::Array(pair) => {
+            Some(format!("{} {}", pair.first()?.as_str()?, pair.get(1)?.as_str()?))
+        }
         _ => None,
     }
 }

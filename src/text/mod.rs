@@ -7,6 +7,7 @@ mod added;
 mod choose;
 mod encoder;
 mod error;
+mod exchange;
 mod jinja;
 mod pre;
 mod pyjson;

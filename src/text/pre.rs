@@ -2,6 +2,7 @@
 //! [`KINDS`]; the expressions are those of the models' own tokenizer.json files.
 
 use super::TextError;
+use serde_json::{Value, json};
 
 /// How a `pre` kind splits.
 pub(super) struct Kind {
@@ -109,4 +110,49 @@ pub(super) fn kind(pre: Option<&str>) -> Result<&'static Kind, TextError> {
         .iter()
         .find(|kind| kind.names.contains(&found))
         .ok_or_else(|| TextError::PreUnknown { found: found.to_string(), known: known_kinds() })
+}
+
+/// The pre-tokenizer of a tokenizer.json of this kind.
+pub(super) fn to_json(kind: &Kind) -> Value {
+    let mut steps = Vec::new();
+    if kind.digits {
+        steps.push(json!({"type": "Digits", "individual_digits": true}));
+    }
+    for pattern in kind.patterns {
+        steps.push(json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
+                          "invert": false}));
+    }
+    steps.push(json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                      "use_regex": false}));
+    json!({"type": "Sequence", "pretokenizers": steps})
+}
+
+/// The kind that splits as a tokenizer.json does, by its steps.
+pub(super) fn name_of(tokenizer_json: &Value) -> Result<&'static str, TextError> {
+    let pre = &tokenizer_json["pre_tokenizer"];
+    let whole = std::slice::from_ref(pre);
+    let steps = pre["pretokenizers"].as_array().map_or(whole, Vec::as_slice);
+    let (mut digits, mut patterns) = (false, Vec::new());
+    for step in steps {
+        match step["type"].as_str() {
+            Some("Digits") if step["individual_digits"] == true && patterns.is_empty() => {
+                digits = true;
+            }
+            Some("Split") => patterns.extend(step["pattern"]["Regex"].as_str()),
+            Some("ByteLevel") if step["use_regex"] != false => patterns.push(GPT2),
+            Some("ByteLevel") => {}
+            _ => patterns.push(""),
+        }
+    }
+    let whole_pieces = tokenizer_json["model"]["ignore_merges"] == true;
+    let nfc = tokenizer_json["normalizer"]["type"] == "NFC";
+    let splits =
+        |kind: &&Kind| kind.digits == digits && kind.patterns == patterns && kind.nfc == nfc;
+    // Whole pieces are what merges give anyway in a vocabulary that was trained by merging, so the
+    // flag only chooses between kinds that split alike.
+    let exact = KINDS.iter().filter(splits).find(|kind| kind.whole_pieces == whole_pieces);
+    exact.or(KINDS.iter().find(splits)).map(|kind| kind.names[0]).ok_or_else(|| TextError::File {
+        file: "tokenizer.json",
+        reason: format!("its pre-tokenizer is none of the kinds of GGUF: {}", known_kinds()),
+    })
 }

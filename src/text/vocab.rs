@@ -41,11 +41,11 @@ pub struct Vocab {
     pub add_space_prefix: Option<bool>,
 }
 
-const NORMAL: u32 = 1;
-const UNKNOWN: u32 = 2;
-const CONTROL: u32 = 3;
-const USER_DEFINED: u32 = 4;
-const BYTE: u32 = 6;
+pub(super) const NORMAL: u32 = 1;
+pub(super) const UNKNOWN: u32 = 2;
+pub(super) const CONTROL: u32 = 3;
+pub(super) const USER_DEFINED: u32 = 4;
+pub(super) const BYTE: u32 = 6;
 
 /// The parts of a tokenizer that a GGUF file gives.
 pub(super) struct Built {
@@ -147,7 +147,7 @@ impl Vocab {
         self.merges.iter().enumerate().map(pair).collect()
     }
 
-    fn added(&self) -> Vec<(String, Added)> {
+    pub(super) fn added(&self) -> Vec<(String, Added)> {
         let rows = self.tokens.iter().zip(&self.token_types).zip(0..);
         rows.filter(|((_, kind), _)| matches!(**kind, UNKNOWN | CONTROL | USER_DEFINED))
             .map(|((token, kind), id)| {

@@ -15,7 +15,10 @@ mod source;
 mod tensor;
 
 pub use error::WeightsError;
-pub use gguf::{GgufArray, GgufMeta, GgufValue, Kind, gguf_type};
+pub use gguf::{
+    GGUF_ALIGNMENT, GgufArray, GgufMeta, GgufValue, KeyValue, Kind, TensorHead, gguf_header,
+    gguf_type,
+};
 pub use hf::HfMeta;
 pub use source::{BytesSource, FileSource, Source};
 pub use tensor::Tensor;

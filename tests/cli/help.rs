@@ -17,6 +17,7 @@ const COMMANDS: [&[&str]; 12] = [
     &["doctor"],
     &["verify"],
     &["quality"],
+    &["convert"],
     &["bench"],
     &["bench", "model"],
     &["--version"],

@@ -91,7 +91,7 @@ fn chatml(more: &[(&str, u32)]) -> Arc<Tokenizer> {
 }
 
 /// Texts that tokenizers have got wrong: scripts, emoji, digits, code, runs, control characters.
-const HARD: &[&str] = &[
+pub const HARD: &[&str] = &[
     "",
     " ",
     "   ",

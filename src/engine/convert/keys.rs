@@ -74,7 +74,8 @@ pub(super) fn divisors(spec: &Spec) -> Option<Vec<f32>> {
         Scaling::Divisors(divisors) => Some(divisors.clone()),
         Scaling::Llama3 { .. } => {
             let plain = crate::model::Rope { scaling: Scaling::None, ..spec.rope.clone() };
-            let pairs = plain.inverse_frequencies().into_iter().zip(spec.rope.inverse_frequencies());
+            let pairs =
+                plain.inverse_frequencies().into_iter().zip(spec.rope.inverse_frequencies());
             Some(pairs.map(|(plain, scaled)| plain / scaled).collect())
         }
         _ => None,
@@ -116,7 +117,8 @@ pub(super) fn to_config(weights: &Weights, spec: &Spec) -> Result<Vec<u8>, Conve
         config["rope_local_base_freq"] = json!(local.theta);
     }
     if let Some(window) = window {
-        let kind = |w: &Option<u32>| if w.is_some() { "sliding_attention" } else { "full_attention" };
+        let kind =
+            |w: &Option<u32>| if w.is_some() { "sliding_attention" } else { "full_attention" };
         config["sliding_window"] = json!(window);
         config["use_sliding_window"] = json!(true);
         config["layer_types"] = spec.windows.iter().map(kind).collect();

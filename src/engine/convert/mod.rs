@@ -54,7 +54,8 @@ pub fn convert(weights: &Weights, target: &Path) -> Result<(), ConvertError> {
     if spec.moe.is_some() || spec.family.latent {
         return Err(cannot(weights.name(), "models with experts are not converted"));
     }
-    let done = if gguf { to_gguf(weights, &spec, target) } else { to_folder(weights, &spec, target) };
+    let done =
+        if gguf { to_gguf(weights, &spec, target) } else { to_folder(weights, &spec, target) };
     let done = done.and_then(|()| compare(&spec, target));
     if done.is_err() {
         // Nothing was there before.
@@ -148,7 +149,10 @@ fn moves<'a>(
             continue;
         }
         let Some(what) = renames.get(stem) else {
-            return Err(cannot(weights.name(), format!("tensor `{name}` has no place in the target")));
+            return Err(cannot(
+                weights.name(),
+                format!("tensor `{name}` has no place in the target"),
+            ));
         };
         let (format, values) = (format(from), from.shape.iter().product());
         let Some(bytes) = format.bytes_of(values) else {

@@ -9,10 +9,12 @@ mod meta;
 pub(super) mod split;
 mod types;
 mod value;
+mod write;
 
 pub use meta::GgufMeta;
 pub use types::gguf_type;
 pub use value::{GgufArray, GgufValue, Kind};
+pub use write::{GGUF_ALIGNMENT, KeyValue, TensorHead, gguf_header};
 
 use super::error::shown;
 use super::tensor::product;

@@ -1,0 +1,139 @@
+//! `convert`: a checkpoint as the other kind of file says the same model, and back again.
+
+use super::{check_logits, fable_path, golden};
+use crate::support::{On, Rows, python, shared};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use tilewright::base::Format;
+use tilewright::engine::{LoadOptions, convert, read_card};
+use tilewright::text::Tokenizer;
+use tilewright::weights::{Meta, Weights};
+
+/// Fixtures of families that GGUF has a form of, without experts.
+const FAMILIES: [&str; 10] = [
+    "llama",
+    "llama3-rope",
+    "llama-yarn",
+    "mistral-window",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "olmo2",
+    "granite",
+    "gemma3",
+];
+
+pub fn rows(rows: &mut Rows) {
+    for family in FAMILIES {
+        let path = shared(&format!("fixtures/{family}"));
+        rows.add_if(path, format!("models::convert_{family}"), |path| there_and_back(&path));
+    }
+    rows.add("models::convert_fable_with_its_tokenizer", fable_with_its_tokenizer);
+    rows.add("models::convert_refuses", refuses);
+    rows.add_if(python("gguf"), "models::convert_opens_in_the_gguf_package", |()| {
+        opens_in_python()
+    });
+}
+
+fn open(path: &Path) -> Weights {
+    Weights::open(path).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn run(from: &Path, to: &Path) {
+    convert(&open(from), to).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn same_tensors(a: &Weights, b: &Weights) {
+    let names = |w: &Weights| w.tensors().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(a), names(b));
+    for (name, tensor) in a.tensors() {
+        let other = b.tensor(name).expect(name);
+        let bytes = |w: &Weights, t| w.read_rows(t, 0, tensor.rows()).expect("rows");
+        assert_eq!((&tensor.shape, tensor.format), (&other.shape, other.format), "{name}");
+        assert!(bytes(a, tensor) == bytes(b, other), "{name}");
+    }
+}
+
+/// The reference's logits from the GGUF file and from the folder made of that; the folder's
+/// tensors are the first folder's, bit for bit where no norm was shifted by one.
+fn there_and_back(folder: &Path) {
+    let place = tempfile::tempdir().expect("a folder");
+    let (file, back) = (place.path().join("model.gguf"), place.path().join("back"));
+    run(folder, &file);
+    let reference = folder.join("golden.safetensors");
+    check_logits(&file, &reference, On::Cpu);
+    let divisors = open(&file).tensor("rope_freqs.weight").is_some();
+    if divisors {
+        let error = convert(&open(&file), &back).expect_err("divisors have no place").to_string();
+        assert!(error.contains("rope_freqs.weight"), "{error}");
+        return;
+    }
+    run(&file, &back);
+    check_logits(&back, &reference, On::Cpu);
+    if !folder.ends_with("gemma3") {
+        same_tensors(&open(folder), &open(&back));
+    }
+    assert!(golden(&reference).0.len() > 8);
+}
+
+fn tokenizer(weights: &Weights) -> (Arc<Tokenizer>, bool, Vec<u32>) {
+    let vocab = 1551;
+    let card = read_card(weights, vocab, &LoadOptions::default(), &mut Vec::new());
+    let card = card.unwrap_or_else(|e| panic!("{e}"));
+    (card.tokenizer, card.template.is_some(), card.stop_ids)
+}
+
+fn fable_with_its_tokenizer() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (file, back) = (place.path().join("fable.gguf"), place.path().join("back"));
+    run(&fable_path(), &file);
+    run(&file, &back);
+    let (source, there, again) = (open(&fable_path()), open(&file), open(&back));
+    same_tensors(&source, &again);
+    let Meta::Gguf(meta) = there.meta() else { panic!("a GGUF file") };
+    assert_eq!(meta.architecture().ok(), Some("llama"));
+    let (one, template, stops) = tokenizer(&source);
+    assert!(template);
+    for weights in [&there, &again] {
+        let (other, template, same_stops) = tokenizer(weights);
+        assert!(template, "{}", weights.name());
+        assert_eq!(same_stops, stops, "{}", weights.name());
+        assert_eq!((one.bos(), one.adds_bos()), (other.bos(), other.adds_bos()));
+        for text in crate::text::HARD {
+            assert_eq!(one.encode(text), other.encode(text), "{}: {text:?}", weights.name());
+            assert_eq!(one.encode_prompt(text), other.encode_prompt(text));
+        }
+    }
+}
+
+fn refuses() {
+    let place = tempfile::tempdir().expect("a folder");
+    let fable = open(&fable_path());
+    let error = |to: PathBuf| convert(&fable, &to).expect_err("refused").to_string();
+    assert!(error(place.path().join("folder")).contains("one kind"));
+    assert!(error(fable_path()).contains("is there already"));
+    assert!(!place.path().join("folder").exists());
+}
+
+/// Read by another program, quantised on the way.
+fn opens_in_python() {
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("fable.gguf");
+    let mut weights = open(&fable_path());
+    weights.quantise(Format::Q8_0);
+    convert(&weights, &file).unwrap_or_else(|e| panic!("{e}"));
+    let script = "import gguf, sys\n\
+        r = gguf.GGUFReader(sys.argv[1])\n\
+        t = {t.name: t for t in r.tensors}\n\
+        print(t['blk.0.attn_q.weight'].tensor_type.name, list(t['token_embd.weight'].shape))\n\
+        print(r.fields['llama.block_count'].contents(), t['output_norm.weight'].tensor_type.name)\n\
+        print(len(r.fields['tokenizer.ggml.tokens'].contents()))";
+    let run = Command::new("python3").args(["-c", script]).arg(&file).output().expect("python3");
+    let said = String::from_utf8_lossy(&run.stdout);
+    let failed = String::from_utf8_lossy(&run.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.first(), Some(&"Q8_0 [192, 1551]"), "{failed}");
+    assert_eq!(lines.get(2), Some(&"1551"), "{failed}");
+    assert!(lines[1].ends_with("F32"), "{said}");
+}
