@@ -21,9 +21,13 @@ pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         let model = present.and_then(|()| real_model(MODEL));
         let golden = model.and_then(|m| Ok((m, shared("models/gemma3-golden.json")?)));
-        rows.add_if(golden, format!("models::gemma3.{}", on.name()), move |(model, golden)| {
-            gemma3(&model, &golden, on);
-        });
+        rows.add_if(
+            golden,
+            format!("models::gemma3_270m.{}", on.name()),
+            move |(model, golden)| {
+                gemma3(&model, &golden, on);
+            },
+        );
     }
 }
 

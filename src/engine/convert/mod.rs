@@ -47,8 +47,8 @@ pub fn convert(weights: &Weights, target: &Path) -> Result<(), ConvertError> {
     }
     let spec = Spec::read(weights)?;
     if gguf == matches!(weights.meta(), Meta::Gguf(_)) {
-        let problem = "source and target are of one kind; name a folder for a GGUF file, and a name \
-                       that ends in `.gguf` for a folder";
+        let problem = "source and target are of one kind; a GGUF file becomes a folder, a folder a \
+                       file whose name ends in `.gguf`";
         return Err(cannot(weights.name(), problem));
     }
     if spec.moe.is_some() || spec.family.latent {
