@@ -133,7 +133,8 @@ fn opens_in_python() {
     let script = "import gguf, sys\n\
         r = gguf.GGUFReader(sys.argv[1])\n\
         t = {t.name: t for t in r.tensors}\n\
-        print(t['blk.0.attn_q.weight'].tensor_type.name, [int(n) for n in t['token_embd.weight'].shape])\n\
+        e = [int(n) for n in t['token_embd.weight'].shape]\n\
+        print(t['blk.0.attn_q.weight'].tensor_type.name, e)\n\
         print(r.fields['llama.block_count'].contents(), t['output_norm.weight'].tensor_type.name)\n\
         print(len(r.fields['tokenizer.ggml.tokens'].contents()))";
     let run = Command::new("python3").args(["-c", script]).arg(&file).output().expect("python3");
