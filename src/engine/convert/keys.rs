@@ -44,6 +44,9 @@ pub(super) fn to_gguf(
         push("logit_scale", KeyValue::F32(1.0 / spec.logit_scale));
         push("attention.scale", KeyValue::F32(spec.attention_scale));
     }
+    for (tail, cap) in caps(spec) {
+        cap.into_iter().for_each(|cap| push(tail, KeyValue::F32(cap)));
+    }
     let text = |text: &str| KeyValue::Text(text.into());
     match &spec.rope.scaling {
         Scaling::None | Scaling::Divisors(_) | Scaling::Llama3 { .. } => {}
@@ -66,6 +69,12 @@ pub(super) fn to_gguf(
         }
     }
     Ok(out)
+}
+
+/// Both kinds of file call them alike.
+fn caps(spec: &Spec) -> [(&'static str, Option<f32>); 2] {
+    let (attention, logits) = (spec.attention_cap, spec.logit_cap);
+    [("attn_logit_softcapping", attention), ("final_logit_softcapping", logits)]
 }
 
 /// What the rotary frequencies are divided by, where GGUF says so in a tensor.
@@ -135,6 +144,9 @@ pub(super) fn to_config(weights: &Weights, spec: &Spec) -> Result<Vec<u8>, Conve
     } else if spec.family.norm_minus_one {
         config["query_pre_attn_scalar"] = json!(spec.attention_scale.powi(-2));
         config["hidden_activation"] = json!("gelu_pytorch_tanh");
+    }
+    for (key, cap) in caps(spec) {
+        config[key] = json!(cap);
     }
     if let Meta::Gguf(meta) = weights.meta() {
         for (key, from) in [("bos", "bos"), ("eos", "eos"), ("pad", "padding")] {

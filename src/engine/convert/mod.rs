@@ -51,7 +51,7 @@ pub fn convert(weights: &Weights, target: &Path) -> Result<(), ConvertError> {
                        file whose name ends in `.gguf`";
         return Err(cannot(weights.name(), problem));
     }
-    if spec.moe.is_some() || spec.family.latent {
+    if spec.moe.is_some() {
         return Err(cannot(weights.name(), "models with experts are not converted"));
     }
     let done =
@@ -223,6 +223,10 @@ fn compare(spec: &Spec, target: &Path) -> Result<(), ConvertError> {
         ("windows", spec.windows == other.windows),
         ("rotations", spec.rotations == other.rotations),
         ("activation", spec.activation == other.activation),
+        (
+            "soft caps",
+            (spec.attention_cap, spec.logit_cap) == (other.attention_cap, other.logit_cap),
+        ),
         ("norm epsilon", close(spec.norm_eps, other.norm_eps)),
         ("attention scale", close(spec.attention_scale, other.attention_scale)),
         ("embedding scale", close(spec.embedding_scale, other.embedding_scale)),
