@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 match output {
                     Output::Token { text: piece, .. } => text.push_str(&piece),
                     Output::Failed(why) => return Err(why.into()),
-                    Output::Started { .. } | Output::Finished { .. } => {}
+                    _ => {}
                 }
             }
         }

@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     return Ok(());
                 }
                 Output::Failed(why) => return Err(why.into()),
-                Output::Started { .. } => {}
+                _ => {}
             }
             std::io::stdout().flush()?;
         }

@@ -5,7 +5,8 @@
 // All sums have an order fixed by WG and SPAN. One workgroup per row.
 //
 // rows: [row][16] words: 0 temperature, 1 top_k, 2 top_p, 3 min_p, 4 draw in [0, 1), 5 first edit,
-//   6 edits, 7 repetition, 8 presence, 9 frequency, 10 top (sample_stats), f32 where not a count
+//   6 edits, 7 repetition, 8 presence, 9 frequency, 10 top (sample_stats), 11 the token + 1 where it
+//   is given and not chosen; f32 where not a count
 // edits: see sample_edit   logits: [row][stride] (edited)   weights: [row][stride] scratch
 // out: [row][64] words: 0 token, 1 finite, 2 raw logit of the token, 3 kept tokens
 
@@ -93,6 +94,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let row = p.row_base + local_row;
     let t = local.x;
+    let given = rows[row * 16u + 11u];
+    if (given > 0u) {
+        if (t == 0u) {
+            finish(row, given - 1u, 1u);
+        }
+        return;
+    }
     let base = local_row * p.stride;
     var high = -0x1.fffffep+127;
     var id = 0u;

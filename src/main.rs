@@ -21,6 +21,8 @@ mod interrupt;
 #[cfg(feature = "viewer")]
 #[path = "main/live.rs"]
 mod live;
+#[path = "main/log.rs"]
+mod log;
 #[path = "main/model.rs"]
 mod model;
 #[cfg(feature = "server")]

@@ -39,15 +39,18 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// A served Fable.
-struct Served {
-    address: SocketAddr,
+pub struct Served {
+    pub address: SocketAddr,
     engine: EngineHandle,
     thread: Option<JoinHandle<()>>,
     _runtime: Runtime,
 }
 
 impl Served {
-    fn new(device: impl FnOnce() -> Box<dyn Device> + Send + 'static, step_tokens: u32) -> Self {
+    pub fn new(
+        device: impl FnOnce() -> Box<dyn Device> + Send + 'static,
+        step_tokens: u32,
+    ) -> Self {
         let build = move || {
             let weights = tilewright::engine::fable().map_err(|e| e.to_string())?;
             let wanted = LoadOptions {
@@ -74,7 +77,7 @@ impl Served {
             .build()
             .unwrap();
         let (state, seen) = watch::channel(ModelState::Ready(engine.clone()));
-        let config = ServerConfig { log: Arc::new(|_| {}), ..ServerConfig::default() };
+        let config = ServerConfig::default();
         let address = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -98,7 +101,7 @@ impl Drop for Served {
 }
 
 /// Status and body. HTTP/1.0, so that a stream's body comes as it is and ends with the socket.
-fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+pub fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let length = body.len();

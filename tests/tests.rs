@@ -4,6 +4,7 @@
 mod support;
 mod tidy;
 
+mod asked;
 mod base;
 #[cfg(all(feature = "cli", feature = "server"))]
 mod cli;
@@ -31,6 +32,7 @@ mod weights;
 fn main() -> std::process::ExitCode {
     let mut rows = support::Rows::default();
     tidy::rows(&mut rows);
+    asked::rows(&mut rows);
     base::rows(&mut rows);
     #[cfg(all(feature = "cli", feature = "server"))]
     cli::rows(&mut rows);

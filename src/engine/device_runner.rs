@@ -2,7 +2,8 @@
 //! recording and reads the sampled ids.
 
 use super::runner_api::{
-    Capacity, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, TokenLogprobs,
+    Capacity, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput,
+    StepOutput, TokenLogprobs, Wanted,
 };
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow};
 use crate::record::{Device, DeviceError, Recording};
@@ -46,6 +47,9 @@ impl DeviceRunner {
             });
             self.batch.tokens.extend_from_slice(row.tokens);
             self.batch.tables.extend(blocks.iter().map(|b| b.0));
+            if let Some(probe) = &row.probe {
+                self.probe(first, probe);
+            }
             if let Some(sample) = &row.sample {
                 let number = self.batch.samples.len() as u32;
                 let first_edit = self.batch.edits.len() as u32;
@@ -62,6 +66,49 @@ impl DeviceRunner {
             )));
         }
         Ok(())
+    }
+
+    /// Asks about tokens of the row whose first token is `first`.
+    fn probe(&mut self, first: u32, probe: &Probe<'_>) {
+        let tokens = first + probe.first..first + probe.first + probe.count;
+        match probe.wanted {
+            Wanted::Logprobs { next, top } => {
+                let row =
+                    |&id: &u32| SampleRow { given: id + 1, top: top + 1, ..Default::default() };
+                self.batch.samples.extend(tokens.zip(next.iter().map(row)));
+            }
+            Wanted::Hidden => self.batch.hidden.extend(tokens),
+        }
+    }
+
+    /// What came back, dealt out to the rows that asked.
+    fn answers(&self, input: StepInput<'_>, bytes: &[u8]) -> Option<StepOutput> {
+        let mut results = self.model.results(&self.batch, bytes).into_iter();
+        let mut states = self.model.hidden(&self.batch, bytes).into_iter();
+        let mut output = StepOutput::default();
+        for row in input.rows {
+            if let Some(probe) = &row.probe {
+                let count = probe.count as usize;
+                output.probed.push(match probe.wanted {
+                    Wanted::Logprobs { .. } => scored(results.by_ref().take(count)),
+                    Wanted::Hidden => Probed::Hidden(states.by_ref().take(count).collect()),
+                });
+            }
+            if let Some(sample) = &row.sample {
+                let wanted = sample.sampling.logprobs.is_some();
+                output.sampled.push(sampled(results.next()?, wanted));
+            }
+        }
+        Some(output)
+    }
+}
+
+/// Log-probabilities of tokens that were given.
+fn scored(results: impl Iterator<Item = SampleResult>) -> Probed {
+    let one = |r: SampleResult| r.finite.then_some(TokenLogprobs { chosen: r.logprob, top: r.top });
+    match results.map(one).collect() {
+        Some(logprobs) => Probed::Logprobs(logprobs),
+        None => Probed::NotFinite,
     }
 }
 
@@ -117,8 +164,8 @@ impl From<DeviceError> for RunError {
     }
 }
 
-fn sampled(result: SampleResult, top: u32) -> Sampled {
-    let logprobs = (top > 0).then_some(TokenLogprobs { chosen: result.logprob, top: result.top });
+fn sampled(result: SampleResult, wanted: bool) -> Sampled {
+    let logprobs = wanted.then_some(TokenLogprobs { chosen: result.logprob, top: result.top });
     Sampled { token: result.token, finite: result.finite, logprobs }
 }
 
@@ -134,12 +181,11 @@ impl Runner for DeviceRunner {
             self.model.record(&self.batch, &mut self.recording);
             let finished = self.device.submit(&self.recording)?.await?;
             let expected = self.batch.samples.len();
-            let results = self.model.results(&self.batch, &finished.bytes);
-            if results.len() != expected {
-                return Err(RunError::WrongCount { expected, found: results.len() });
-            }
-            let rows = results.into_iter().zip(&self.batch.samples);
-            Ok(rows.map(|(result, sample)| sampled(result, sample.1.top)).collect())
+            let short = || {
+                let found = self.model.results(&self.batch, &finished.bytes).len();
+                RunError::WrongCount { expected, found }
+            };
+            self.answers(input, &finished.bytes).ok_or_else(short)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::card::ModelCard;
 use super::output::{Generation, SettingError, SubmitError};
+use super::probe::{Collected, Question};
 use super::runner_api::Capacity;
 use super::sampling::{GenerateRequest, InvalidField};
 use super::status::{EngineState, Status};
@@ -97,7 +98,10 @@ impl EngineHandle {
                 sampling,
                 seed: request.seed.unwrap_or_else(|| self.own_seed(number)),
                 prompt_tokens,
-                max_new_tokens: request.max_tokens.unwrap_or(u32::MAX).min(room),
+                max_new_tokens: match request.question {
+                    Some(Question::Pooled(_)) => 0,
+                    _ => request.max_tokens.unwrap_or(u32::MAX).min(room),
+                },
                 min_tokens: request.min_tokens.unwrap_or(0),
                 stop_ids,
                 ignored_ids,
@@ -107,6 +111,7 @@ impl EngineHandle {
                 timeout_ms: request.timeout_ms,
                 produced: 0,
                 cached_tokens: 0,
+                asked: request.question.map(|asked| Collected::new(asked, prompt_tokens)),
                 text: self.shared.card.tokenizer.stream(),
                 stops: StopMatcher::new(request.stop),
                 sender,

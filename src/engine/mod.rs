@@ -12,6 +12,7 @@ mod fable;
 mod handle;
 mod load;
 mod output;
+mod probe;
 mod requests;
 mod rows;
 mod runner_api;
@@ -35,8 +36,10 @@ pub use output::{
     Completion, CompletionToken, GenerateError, Generation, Output, SettingError, SubmitError,
     Usage,
 };
+pub use probe::{Pooling, Question};
 pub use runner_api::{
-    Capacity, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput, StepRow, TokenLogprobs,
+    Capacity, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput,
+    StepOutput, StepRow, TokenLogprobs, Wanted,
 };
 pub use sampling::{
     GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling, SamplingDefaults,

@@ -19,6 +19,10 @@ pub enum Output {
         max_new_tokens: u32,
         seed: u64,
     },
+    /// Log-probabilities of the prompt's tokens from the second on, before the first token.
+    Scored(Vec<TokenLogprobs>),
+    /// The prompt's hidden state, pooled.
+    Pooled(Vec<f32>),
     /// One token. `text` is what became certain with it, maybe nothing. `end` marks an end
     /// token: it counts and has an id, but its text is not content.
     Token {
@@ -137,6 +141,8 @@ impl Generation {
         while let Some(output) = self.next().await {
             match output {
                 Output::Started { .. } => {}
+                Output::Scored(logprobs) => all.prompt_logprobs = logprobs,
+                Output::Pooled(values) => all.pooled = values,
                 Output::Token { id, text, logprobs, end } => {
                     all.text.push_str(&text);
                     all.tokens.push(CompletionToken { id, logprobs, end });
@@ -176,6 +182,10 @@ impl Stream for Generation {
 pub struct Completion {
     pub text: String,
     pub tokens: Vec<CompletionToken>,
+    /// Of the prompt's tokens from the second on, if asked for.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
+    /// The prompt's hidden state, if asked for.
+    pub pooled: Vec<f32>,
     pub reason: Option<FinishReason>,
     pub usage: Usage,
 }

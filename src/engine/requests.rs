@@ -3,12 +3,13 @@
 
 use super::handle::{Control, Submission};
 use super::output::{GenerateError, Output, SubmitError};
-use super::runner_api::{Runner, Sampled};
+use super::probe::Collected;
+use super::runner_api::{Probed, Runner, Sampled};
 use super::status::EngineState;
 use super::steps::Engine;
 use super::table::Request;
 use crate::base::SequenceId;
-use crate::sched::{NewSequence, Outcome};
+use crate::sched::{NewSequence, Outcome, PlanRow};
 use crate::trace::{FinishReason, Refusal};
 
 /// How a request ended.
@@ -53,8 +54,9 @@ impl<R: Runner> Engine<R> {
             self.now.requests_cancelled += 1;
             return;
         }
-        let new = NewSequence::new(sequence, request.id, prompt, request.max_new_tokens);
-        let new = NewSequence { tenant: request.tenant, class: request.class, ..new };
+        let new = NewSequence::new(sequence, request.id, prompt, request.max_new_tokens.max(1));
+        let uncached = request.asked.as_ref().is_some_and(Collected::needs_every_row);
+        let new = NewSequence { tenant: request.tenant, class: request.class, uncached, ..new };
         let now = self.clock.now_micros();
         request.arrived = now;
         let taken = self.sched.submit(new, now, &mut self.events);
@@ -244,26 +246,40 @@ impl<R: Runner> Engine<R> {
     }
 }
 
-/// One sampling row's answer: what the scheduler learns, and the last word if there is one.
+/// One row's answers: what the scheduler learns, and the last word if there is one.
 pub(super) fn settle(
-    sequence: SequenceId,
+    row: &PlanRow,
     request: &mut Request,
-    answer: Sampled,
+    probed: Option<Probed>,
+    sampled: Option<Sampled>,
 ) -> (Outcome, Option<Last>) {
-    let failed = |error| {
-        let finish = Some(FinishReason::Failed);
-        (Outcome { sequence, token: None, finish }, Some(Last::Early(error)))
+    let sequence = row.sequence;
+    let early = |token, error| {
+        let reason = match error {
+            GenerateError::NonFinite => FinishReason::Failed,
+            _ => FinishReason::Cancelled,
+        };
+        (Outcome { sequence, token, finish: Some(reason) }, Some(Last::Early(error)))
     };
-    if !answer.finite {
-        return failed(GenerateError::NonFinite);
+    let mut told = probed.map_or(Ok(()), |probed| request.probed(probed));
+    if row.samples {
+        told = told.and_then(|()| request.answer_asked());
     }
-    let token = Some(answer.token);
-    let (output, finish) = request.accept(answer);
-    match request.sender.send(output) {
-        Ok(()) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
-        Err(error) => {
-            let finish = Some(FinishReason::Cancelled);
-            (Outcome { sequence, token, finish }, Some(Last::Early(error)))
+    match (told, sampled) {
+        (Err(error), _) => early(None, error),
+        (Ok(()), Some(answer)) if !answer.finite => early(None, GenerateError::NonFinite),
+        (Ok(()), Some(answer)) => {
+            let token = Some(answer.token);
+            let (output, finish) = request.accept(answer);
+            match request.sender.send(output) {
+                Ok(()) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
+                Err(error) => early(token, error),
+            }
+        }
+        (Ok(()), None) => {
+            // A prompt that was only asked about ends where it would sample.
+            let finish = row.samples.then_some(FinishReason::Length);
+            (Outcome { sequence, token: None, finish }, finish.map(Last::Finished))
         }
     }
 }

@@ -23,7 +23,7 @@ impl Padding {
     fn row(&self, row: &PlanRow) -> StepRow<'_> {
         let PlanRow { sequence, slot, start, len, .. } = *row;
         let (tokens, blocks) = (&self.tokens[..len as usize], &self.blocks[..]);
-        StepRow { sequence, slot, start, tokens, blocks, pad: true, sample: None }
+        StepRow { sequence, slot, start, tokens, blocks, pad: true, probe: None, sample: None }
     }
 }
 
@@ -39,7 +39,8 @@ pub(super) fn step_rows<'a>(
         }
         let history = sched.tokens(row.sequence);
         let (start, end) = (row.start as usize, row.start as usize + row.len as usize);
-        let request = table.get(&row.sequence).filter(|_| row.samples);
+        let request = table.get(&row.sequence);
+        let asked = request.and_then(|request| request.asked.as_ref());
         StepRow {
             sequence: row.sequence,
             slot: row.slot,
@@ -47,7 +48,8 @@ pub(super) fn step_rows<'a>(
             tokens: &history[start..end],
             blocks: sched.blocks(row.sequence),
             pad: false,
-            sample: request.map(|request| SampleInput {
+            probe: asked.and_then(|asked| asked.probe(row.start, row.start + row.len, history)),
+            sample: request.filter(|r| row.samples && r.generates()).map(|request| SampleInput {
                 sampling: &request.sampling,
                 seed: request.seed,
                 position: row.start + row.len,

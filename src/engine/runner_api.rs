@@ -1,6 +1,6 @@
 //! What the engine asks of a [`Runner`]: one step as plain values (token ids, positions, block
-//! tables, how to sample) in, one [`Sampled`] per sampling row out. The engine knows nothing of
-//! devices; tests and simulations run the same loop over a fake runner.
+//! tables, how to sample, what is asked of the prompt) in, a [`StepOutput`] out. The engine knows
+//! nothing of devices; tests and simulations run the same loop over a fake runner.
 
 use super::sampling::Sampling;
 use crate::base::{BlockId, SequenceId, TokenId, unit_from_seed};
@@ -21,6 +21,11 @@ impl<'a> StepInput<'a> {
     pub fn sampling(&self) -> impl Iterator<Item = (&'a StepRow<'a>, &'a SampleInput<'a>)> {
         self.rows.iter().filter_map(|row| row.sample.as_ref().map(|sample| (row, sample)))
     }
+
+    /// The rows that are asked about their prompt.
+    pub fn probing(&self) -> impl Iterator<Item = (&'a StepRow<'a>, &'a Probe<'a>)> {
+        self.rows.iter().filter_map(|row| row.probe.as_ref().map(|probe| (row, probe)))
+    }
 }
 
 /// One sequence's part of a step.
@@ -40,6 +45,25 @@ pub struct StepRow<'a> {
     pub pad: bool,
     /// Present if the last position's logits give a new token.
     pub sample: Option<SampleInput<'a>>,
+    /// Present if something is asked about the row's own tokens.
+    pub probe: Option<Probe<'a>>,
+}
+
+/// What a row has to tell about `count` of its tokens, from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe<'a> {
+    pub first: u32,
+    pub count: u32,
+    pub wanted: Wanted<'a>,
+}
+
+/// What is asked of each of these tokens.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// The log-probability of the token in `next` that follows it, and `top` alternatives.
+    Logprobs { next: &'a [TokenId], top: u32 },
+    /// The final hidden state, normed.
+    Hidden,
 }
 
 /// How to choose the token that follows a row.
@@ -62,6 +86,31 @@ impl SampleInput<'_> {
     pub fn unit(&self) -> f32 {
         unit_from_seed(self.seed, self.position)
     }
+}
+
+/// The answers of a step.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct StepOutput {
+    /// One for each sampling row, in the plan's order.
+    pub sampled: Vec<Sampled>,
+    /// One for each probing row, in the plan's order.
+    pub probed: Vec<Probed>,
+}
+
+impl From<Vec<Sampled>> for StepOutput {
+    /// A step that was asked about no prompt.
+    fn from(sampled: Vec<Sampled>) -> Self {
+        Self { sampled, probed: Vec::new() }
+    }
+}
+
+/// The answer to one [`Probe`], with a value for each of its tokens.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Probed {
+    Logprobs(Vec<TokenLogprobs>),
+    Hidden(Vec<Vec<f32>>),
+    /// Some logits held a NaN or an infinity.
+    NotFinite,
 }
 
 /// The answer for one sampling row, in the order of the plan's sampling rows.
@@ -97,12 +146,12 @@ pub enum RunError {
     OutOfMemory(String),
     #[error("the device failed: {0}")]
     Device(String),
-    #[error("a step returned {found} sampled tokens where {expected} were planned")]
+    #[error("a step returned {found} answers where {expected} were planned")]
     WrongCount { expected: usize, found: usize },
 }
 
 /// A step in flight. Not `Send`: a runner lives on the engine's thread (or the page's).
-pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<Sampled>, RunError>> + 'a>>;
+pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<StepOutput, RunError>> + 'a>>;
 
 /// The largest steps that a runner can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,7 +164,7 @@ pub struct Capacity {
 
 /// Runs one step after the other. The real one is the model over a `Device`.
 pub trait Runner {
-    /// Computes the rows' keys and values and answers the sampling rows, in their order.
+    /// Computes the rows' keys and values and answers the rows that ask, in their order.
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a>;
 
     /// Asked once; limits are never set beyond it.

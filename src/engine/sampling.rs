@@ -2,6 +2,7 @@
 //! message names the field as the API spells it, so that faces only pass errors on.
 
 use super::card::ModelCard;
+use super::probe::Question;
 use crate::base::{CLASS_MAX, TokenId};
 
 /// Most entries of `stop`.
@@ -38,6 +39,8 @@ pub struct GenerateRequest {
     pub tenant: Option<String>,
     /// How long it may take in all; for ever.
     pub timeout_ms: Option<u64>,
+    /// Asks about the prompt itself. `max_tokens` may be 0 then: nothing is generated.
+    pub question: Option<Question>,
 }
 
 /// Checked sampling parameters, as a runner gets them.
@@ -105,7 +108,11 @@ impl GenerateRequest {
         check_ids("stop_token_ids", self.stop_token_ids.iter().copied(), card)?;
         let defaults = &card.defaults;
         let logprobs = self.logprobs;
-        if logprobs.is_some_and(|top| top > TOP_LOGPROBS_MAX) {
+        let of_prompt = match self.question {
+            Some(Question::Logprobs(top)) => Some(top),
+            _ => None,
+        };
+        if logprobs.max(of_prompt).is_some_and(|top| top > TOP_LOGPROBS_MAX) {
             let message = format!("at most {TOP_LOGPROBS_MAX} alternatives per token");
             return Err(InvalidField::new("top_logprobs", message));
         }
@@ -144,7 +151,7 @@ impl GenerateRequest {
     }
 
     fn check_limits(&self) -> Result<(), InvalidField> {
-        if self.max_tokens == Some(0) {
+        if self.max_tokens == Some(0) && self.question.is_none() {
             return Err(InvalidField::new("max_tokens", "must be at least 1"));
         }
         if self.timeout_ms == Some(0) {

@@ -8,7 +8,7 @@ use super::handle::{Control, EngineHandle, Shared, Submission};
 use super::output::{GenerateError, Output};
 use super::requests::{Pace, settle};
 use super::rows::{Padding, step_rows};
-use super::runner_api::{RunError, Runner, Sampled, StepInput, StepRow};
+use super::runner_api::{RunError, Runner, StepInput, StepOutput, StepRow};
 use super::status::{EngineState, Status};
 use super::step_time::{Choice, StepTime, Work};
 use super::table::Table;
@@ -218,17 +218,23 @@ impl<R: Runner> Engine<R> {
         self.empty_plans = 0;
         let rows = step_rows(&self.plan, &self.sched, &self.table, &self.padding);
         let input = StepInput { step: self.plan.step, rows: &rows };
-        let expected = input.sampling().count();
+        let expected = (input.sampling().count(), input.probing().count());
         let work = |row: &StepRow<'_>| Work::row(row.start, row.tokens.len() as u32);
         let work = rows.iter().map(work).fold(Work::default(), |all, row| all + row);
         let built = self.clock.now_micros();
-        let sampled = self.runner.run(input).await.and_then(|sampled| match sampled.len() {
-            found if found == expected => Ok(sampled),
-            found => Err(RunError::WrongCount { expected, found }),
+        let output = self.runner.run(input).await.and_then(|output| {
+            let found = (output.sampled.len(), output.probed.len());
+            match found == expected {
+                true => Ok(output),
+                false => Err(RunError::WrongCount {
+                    expected: expected.0 + expected.1,
+                    found: found.0 + found.1,
+                }),
+            }
         });
         drop(rows);
-        match sampled {
-            Ok(sampled) => {
+        match output {
+            Ok(output) => {
                 let ran = self.clock.now_micros();
                 self.events.push(Event::StepRan {
                     step: self.plan.step,
@@ -238,7 +244,7 @@ impl<R: Runner> Engine<R> {
                 });
                 self.times.observe(work, ran - began);
                 self.sched.charge_time(&self.plan, ran - built);
-                self.commit(sampled, ran);
+                self.commit(output, ran);
             }
             Err(error) => {
                 self.abandon_plan();
@@ -297,23 +303,26 @@ impl<R: Runner> Engine<R> {
         self.sched.commit(&self.plan, &outcomes, now, &mut self.events);
     }
 
-    /// Gives every sampled token to its request, then the outcomes to the scheduler.
-    fn commit(&mut self, sampled: Vec<Sampled>, now: u64) {
-        let mut sampled = sampled.into_iter();
+    /// Gives every answer to its request, then the outcomes to the scheduler.
+    fn commit(&mut self, output: StepOutput, now: u64) {
+        let (mut sampled, mut probed) = (output.sampled.into_iter(), output.probed.into_iter());
         let mut outcomes = Vec::with_capacity(self.plan.rows.len());
         let mut ended = Vec::new();
         for row in &self.plan.rows {
             self.now.tokens_computed += u64::from(row.len);
-            let answer = if row.samples { sampled.next() } else { None };
-            let outcome = match (answer, self.table.get_mut(&row.sequence)) {
-                (Some(answer), Some(request)) => {
-                    let (outcome, last) = settle(row.sequence, request, answer);
-                    ended.extend(last.map(|last| (row.sequence, last)));
-                    self.now.tokens_generated += u64::from(outcome.token.is_some());
-                    outcome
-                }
-                _ => Outcome { sequence: row.sequence, token: None, finish: None },
-            };
+            let mut outcome = Outcome { sequence: row.sequence, token: None, finish: None };
+            if !row.pad
+                && let Some(request) = self.table.get_mut(&row.sequence)
+            {
+                let probes = request.probes(row.start, row.start + row.len);
+                let probed = if probes { probed.next() } else { None };
+                let samples = row.samples && request.generates();
+                let sampled = if samples { sampled.next() } else { None };
+                let last;
+                (outcome, last) = settle(row, request, probed, sampled);
+                ended.extend(last.map(|last| (row.sequence, last)));
+                self.now.tokens_generated += u64::from(outcome.token.is_some());
+            }
             outcomes.push(outcome);
         }
         self.sched.commit(&self.plan, &outcomes, now, &mut self.events);

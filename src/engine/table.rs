@@ -2,7 +2,8 @@
 //! are the scheduler's. Decides, token by token, what text is out and whether it is the end.
 
 use super::output::{GenerateError, Output, Usage};
-use super::runner_api::Sampled;
+use super::probe::Collected;
+use super::runner_api::{Probed, Sampled};
 use super::sampling::Sampling;
 use crate::base::{RequestId, SequenceId, TokenId};
 use crate::text::{StopMatcher, TextStream};
@@ -33,6 +34,8 @@ pub(super) struct Request {
     pub ignored_ids: Vec<TokenId>,
     pub produced: u32,
     pub cached_tokens: u32,
+    /// What is asked about the prompt, until it is answered.
+    pub asked: Option<Collected>,
     pub text: TextStream,
     pub stops: StopMatcher,
     pub sender: Sender,
@@ -74,6 +77,27 @@ impl Sender {
 }
 
 impl Request {
+    /// False where only the prompt is asked about.
+    pub fn generates(&self) -> bool {
+        self.max_new_tokens > 0
+    }
+
+    /// Whether a row of positions `start..end` is asked about the prompt.
+    pub fn probes(&self, start: u32, end: u32) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.wants(start, end).is_some())
+    }
+
+    /// Takes what a row told about the prompt.
+    pub fn probed(&mut self, probed: Probed) -> Result<(), GenerateError> {
+        let good = self.asked.as_mut().is_none_or(|asked| asked.take(probed));
+        if good { Ok(()) } else { Err(GenerateError::NonFinite) }
+    }
+
+    /// Tells the caller about the prompt, once all of it has been computed.
+    pub fn answer_asked(&mut self) -> Result<(), GenerateError> {
+        self.asked.take().map_or(Ok(()), |asked| self.sender.send(asked.finish()))
+    }
+
     /// Ids that must not be chosen for the next token.
     pub fn banned(&self) -> &[TokenId] {
         if self.produced < self.min_tokens { &self.stop_ids } else { &[] }

@@ -56,7 +56,9 @@ pub struct SampleRow {
     pub frequency: f32,
     /// 0: no logprobs; n + 1: the chosen token's and those of the n most likely tokens.
     pub top: u32,
-    pub unused: [u32; 5],
+    /// 0: choose; id + 1: the token is given, as where a prompt's own tokens are scored.
+    pub given: u32,
+    pub unused: [u32; 4],
 }
 
 impl Default for SampleRow {
@@ -73,7 +75,8 @@ impl Default for SampleRow {
             presence: 0.0,
             frequency: 0.0,
             top: 0,
-            unused: [0; 5],
+            given: 0,
+            unused: [0; 4],
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line, as the user wrote it.
 
+use crate::log::LogFormat;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -161,6 +162,19 @@ pub struct ServeArgs {
     #[arg(long, value_delimiter = ',', value_name = "ORIGIN")]
     #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
     pub cors_origins: Vec<String>,
+    /// Render requests with the `chat_template` they bring [default: false].
+    #[arg(long, env = "TILEWRIGHT_TRUST_REQUEST_CHAT_TEMPLATE", help_heading = "Server")]
+    #[arg(value_parser = switch())]
+    pub trust_request_chat_template: bool,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    #[arg(env = "TILEWRIGHT_LOG_FORMAT", help_heading = "Server")]
+    pub log_format: LogFormat,
+    /// What is logged: error, warn, info, debug or off; for single parts too, as in
+    /// info,http=off.
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    #[arg(env = "TILEWRIGHT_LOG_LEVEL", help_heading = "Server")]
+    pub log_level: tracing_subscriber::filter::Targets,
     #[command(flatten)]
     pub policies: crate::policies::PolicyArgs,
     #[command(flatten)]

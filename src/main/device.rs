@@ -8,7 +8,7 @@ use tilewright::record::{Device, DeviceKind, Facts};
 /// Opens the device and says on standard error which one it is.
 pub fn open(args: &DeviceArgs) -> Result<Box<dyn Device>> {
     let device = choose(args)?;
-    eprintln!("device: {}", describe(device.facts()));
+    crate::log::line(format_args!("device: {}", describe(device.facts())));
     Ok(device)
 }
 
@@ -20,7 +20,7 @@ fn choose(args: &DeviceArgs) -> Result<Box<dyn Device>> {
         Ok(device) => Ok(device),
         Err(error) if args.device == DeviceChoice::Gpu || args.adapter.is_some() => Err(error),
         Err(error) => {
-            eprintln!("{error}; running on the processor");
+            crate::log::line(format_args!("{error}; running on the processor"));
             Ok(Box::new(CpuDevice::default()))
         }
     }

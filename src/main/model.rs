@@ -68,7 +68,7 @@ pub fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) 
     }
     let sizes = Sizes::choose(weights, device.facts(), options)?;
     let (budget, o) = (&sizes.budget, &sizes.options);
-    eprintln!(
+    crate::log::line(format_args!(
         "model: {} ({}), weights {}, KV {} ({}, {} blocks x {} tokens), scratch {}",
         weights.name(),
         sizes.spec.architecture,
@@ -78,7 +78,7 @@ pub fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) 
         o.blocks,
         o.block_size,
         mib(budget.scratch),
-    );
+    ));
     Ok(sizes)
 }
 
@@ -117,12 +117,12 @@ pub fn ready(args: &ModelArgs) -> Result<Loaded> {
     let loaded = load(&weights, device, &sizes, &options, &clock, &mut progress)?;
     bar.finish_and_clear();
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        crate::log::line(format_args!("warning: {warning}"));
     }
     let limits = &loaded.limits;
-    eprintln!(
+    crate::log::line(format_args!(
         "ready: {} tokens per step, {} sequences, context {}",
         limits.step_tokens_max, limits.sequences_max, limits.context_max
-    );
+    ));
     Ok(loaded)
 }

@@ -2,17 +2,18 @@
 
 use crate::cli::ServeArgs;
 use crate::interrupt::INTERRUPTED;
-use crate::{model, session};
+use crate::{log, model, session};
 use anyhow::{Result, anyhow};
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tilewright::engine::spawn;
-use tilewright::server::{ModelState, ServerConfig, serve};
+use tilewright::server::{ModelState, ServerConfig, Telemetry, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub fn run(args: ServeArgs) -> Result<ExitCode> {
+    log::start(args.log_format, &args.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(listen(args))
 }
@@ -30,10 +31,13 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
         anyhow!("cannot listen on {address}: {error}{remedy}")
     })?;
     let url = format!("http://{}", listener.local_addr()?);
-    eprintln!("listening on {url}, loading the model");
+    log::line(format_args!("listening on {url}, loading the model"));
+    let telemetry = Telemetry::default();
     let config = ServerConfig {
         api_keys: args.api_key.clone(),
         cors_origins: args.cors_origins.clone(),
+        trust_request_templates: args.trust_request_chat_template,
+        telemetry: telemetry.clone(),
         ..ServerConfig::default()
     };
     let (tell, state) = watch::channel(ModelState::Loading);
@@ -47,11 +51,12 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
             let weights = args.policies.tenant_weight;
             session::engine(loaded, &args.record, |config| {
                 (config.policies, config.weights) = (policies, weights);
+                config.sinks.push(telemetry.tap());
             })
         },
         move |loaded| match loaded {
             Ok(handle) => {
-                eprintln!("serving {} on {url}/v1", handle.card().name);
+                log::line(format_args!("serving {} on {url}/v1", handle.card().name));
                 told.send_replace(ModelState::Ready(handle));
             }
             Err(error) => {
@@ -90,7 +95,7 @@ async fn ended(mut state: watch::Receiver<ModelState>) {
         std::process::exit(INTERRUPTED);
     });
     let open = handle.status().open;
-    eprintln!("finishing {open} open requests; press Ctrl-C again to stop now");
+    log::line(format_args!("finishing {open} open requests; press Ctrl-C again to stop now"));
     handle.drain();
 }
 

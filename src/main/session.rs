@@ -108,7 +108,7 @@ impl Session {
                     }
                     Output::Finished { reason, .. } => return Ok(Answer { reason, ..answer }),
                     Output::Failed(error) => return Err(error.into()),
-                    Output::Started { .. } => {}
+                    Output::Started { .. } | Output::Scored(_) | Output::Pooled(_) => {}
                 }
             }
             if stepped != Stepped::Ran {

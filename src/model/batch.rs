@@ -30,6 +30,8 @@ pub struct Batch {
     pub samples: Vec<(u32, SampleRow)>,
     /// Ordered by row.
     pub edits: Vec<Edit>,
+    /// Indices in `tokens` whose final hidden states (normed) come back too.
+    pub hidden: Vec<u32>,
     /// Also bring back the raw logits of the sampled rows (for verification).
     pub logits: bool,
 }
@@ -41,6 +43,7 @@ impl Batch {
         self.tables.clear();
         self.samples.clear();
         self.edits.clear();
+        self.hidden.clear();
         self.logits = false;
     }
 

@@ -17,6 +17,7 @@ pub(super) struct Meta {
     pub positions: u32,
     pub slots: u32,
     rows: u32,
+    hidden: u32,
     pub items: u32,
     pub merges: u32,
     pub work: AttnWork,
@@ -36,6 +37,7 @@ impl Meta {
         meta.slots =
             meta.list(batch.rows.iter().flat_map(|r| positions(r).map(move |p| slot(r, p))));
         meta.rows = meta.list(batch.samples.iter().map(|s| s.0));
+        meta.hidden = meta.list(batch.hidden.iter().copied());
         let tables = meta.list(batch.tables.iter().copied());
         let rows: Vec<AttnRow> = batch
             .rows
@@ -66,7 +68,7 @@ impl Meta {
 
 impl Model {
     /// Writes the step of `batch` into `out` (cleared first). The downloads are the results of the
-    /// sampled rows, then, if asked for, their logits.
+    /// sampled rows, then, if asked for, their logits, then hidden states.
     ///
     /// # Panics
     /// If the batch exceeds the sizes the model was loaded with: the scheduler keeps to them.
@@ -74,7 +76,7 @@ impl Model {
         out.clear();
         let tokens = batch.tokens.len() as u32;
         assert!(tokens <= self.options.step_tokens_max, "{tokens} tokens exceed the step budget");
-        assert!(batch.samples.len() <= self.options.sequences_max as usize, "too many rows");
+        assert!(batch.samples.len() <= self.options.answers_max() as usize, "too many rows");
         let meta = Meta::of(self, batch);
         let s = &self.scratch;
         assert!(meta.words.len() as u64 * 4 <= s.meta.bytes, "step metadata too long");
@@ -93,6 +95,7 @@ impl Model {
             self.layer(l, tokens, &meta, out);
         }
         self.sampling(batch, &meta, out);
+        self.hidden_states(batch, &meta, out);
     }
 
     /// Final norm, head and sampling of the wanted rows, as many at once as their logits fit.
@@ -155,6 +158,31 @@ impl Model {
         }
     }
 
+    /// Final hidden states of the wanted tokens. They overwrite `h`, which no layer needs any more.
+    fn hidden_states(&self, batch: &Batch, meta: &Meta, out: &mut Recording) {
+        let (s, row) = (&self.scratch, stride(self.spec.hidden));
+        let rows = batch.hidden.len() as u32;
+        if rows == 0 {
+            return;
+        }
+        NormRms {
+            rows,
+            dim: self.spec.hidden,
+            x: s.x,
+            x_stride: row,
+            w: self.final_norm,
+            meta: s.meta,
+            rows_at: Some(meta.hidden),
+            y: s.h,
+            y_stride: row,
+            eps: self.spec.norm_eps,
+            offset: self.spec.norm_offset,
+            accumulate: false,
+        }
+        .record(&self.facts, out);
+        out.download(Binding { bytes: u64::from(rows) * u64::from(row) * 4, ..s.h });
+    }
+
     /// The results of the sampled rows of `batch`, from the bytes that came back.
     pub fn results(&self, batch: &Batch, bytes: &[u8]) -> Vec<SampleResult> {
         let words: Vec<u32> = bytemuck::allocation::pod_collect_to_vec(bytes);
@@ -167,7 +195,16 @@ impl Model {
         let floats: Vec<f32> = bytemuck::allocation::pod_collect_to_vec(bytes);
         let skip = batch.samples.len() * OUT_WORDS as usize;
         let rows = floats[skip..].chunks_exact(stride(self.spec.vocab) as usize);
-        rows.map(|row| row[..self.spec.vocab as usize].to_vec()).collect()
+        rows.take(batch.samples.len()).map(|row| row[..self.spec.vocab as usize].to_vec()).collect()
+    }
+
+    /// The hidden states that came back with `batch`, a vector of `hidden` values for each.
+    pub fn hidden(&self, batch: &Batch, bytes: &[u8]) -> Vec<Vec<f32>> {
+        let row = stride(self.spec.hidden) as usize * 4;
+        let from = bytes.len().saturating_sub(batch.hidden.len() * row);
+        let states = bytes[from..].chunks_exact(row);
+        let dim = self.spec.hidden as usize;
+        states.map(|state| bytemuck::allocation::pod_collect_to_vec(&state[..dim * 4])).collect()
     }
 
     /// Edits of logits one step can hold.

@@ -29,6 +29,14 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
 }
 
+impl Options {
+    /// Rows that one step may answer: one for each sequence, and every token of a prompt that is
+    /// scored.
+    pub fn answers_max(&self) -> u32 {
+        self.sequences_max.saturating_add(self.step_tokens_max).next_multiple_of(4)
+    }
+}
+
 /// Bytes a model takes on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
@@ -263,18 +271,20 @@ fn pool_tokens(options: &Options) -> u64 {
     (u64::from(options.blocks) + 1) * u64::from(options.block_size)
 }
 
-/// Words of the per-step metadata: tokens, positions, slots, rows, tables, work items, merges.
-/// In a padded batch a sequence may have a row of its own and one of padding.
+/// Words of the per-step metadata: tokens, positions, slots, rows, tables, work items, merges, and
+/// up to two more lists of tokens for what is asked of prompts. In a padded batch a sequence may
+/// have a row of its own and one of padding.
 fn meta_words(options: &Options) -> u64 {
     let (tokens, rows) = (u64::from(options.step_tokens_max), 2 * u64::from(options.sequences_max));
     let table = u64::from(options.context_max.div_ceil(options.block_size)) + 1;
-    tokens * 3 + rows * (1 + table + 4) + 8 * (tokens + u64::from(PARTIALS_PER_HEAD)) + 64
+    tokens * 5 + rows * (1 + table + 4) + 8 * (tokens + u64::from(PARTIALS_PER_HEAD)) + 64
 }
 
 /// Name and bytes of every scratch buffer, in the order of [`Scratch`].
 fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static str, u64)> {
     let tokens = u64::from(options.step_tokens_max);
     let samples = u64::from(options.sequences_max.next_multiple_of(4));
+    let answers = u64::from(options.answers_max());
     let logit_rows = u64::from(Model::logit_rows(spec, options, facts));
     let row = |dim: u32| u64::from(stride(dim)) * 4;
     let partials = u64::from(PARTIALS_PER_HEAD * spec.heads);
@@ -306,9 +316,9 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
         ("sampling weights", logits),
         ("attention partials", partials * u64::from(partial_values(spec.head_dim)) * 4),
         ("step metadata", meta_words(options) * 4),
-        ("sampling rows", samples * u64::from(sample::ROW_WORDS) * 4),
+        ("sampling rows", answers * u64::from(sample::ROW_WORDS) * 4),
         ("sampling edits", edits),
-        ("sampled", samples * u64::from(sample::OUT_WORDS) * 4),
+        ("sampled", answers * u64::from(sample::OUT_WORDS) * 4),
     ]
 }
 

@@ -306,7 +306,8 @@ impl Scheduler {
             prompt,
             generated,
         });
-        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+        // What generates nothing, such as a prompt that is only scored, says nothing of lengths.
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) && generated > 0 {
             self.lengths.observe(prompt, generated);
             self.tenants.get_mut(tenant).lengths.observe(generated);
         }

@@ -20,6 +20,8 @@ pub struct NewSequence {
     pub predicted: Option<u32>,
     /// Sequences with other tags never share blocks through the prefix cache.
     pub tag: Tag,
+    /// Every position is to be computed, whatever is cached: something is asked about each.
+    pub uncached: bool,
     /// The request has further sequences with the same prompt, which share its blocks.
     pub siblings: bool,
 }
@@ -86,6 +88,7 @@ pub(super) struct Sequence {
     pub waits_since: u64,
     pub tag: Tag,
     pub siblings: bool,
+    pub uncached: bool,
     /// Hashes of the chain, block by block, as far as they were asked for.
     pub hashes: Vec<u64>,
     /// Blocks at the table's head that the prefix index knows, and the number of their last.

@@ -84,7 +84,8 @@ impl Scheduler {
 
     fn find_prefix(&mut self, entry: u32) -> Found {
         self.found.clear();
-        if self.policies.prefix_cache == PrefixCache::Off {
+        let off = self.policies.prefix_cache == PrefixCache::Off;
+        if off || self.table[entry as usize].uncached {
             return Found::default();
         }
         let size = self.limits.block_size;

@@ -48,6 +48,7 @@ impl Scheduler {
             waits_since: now_micros,
             tag: new.tag,
             siblings: new.siblings,
+            uncached: new.uncached,
             hashes: std::mem::take(&mut s.hashes),
             ..Sequence::default()
         };

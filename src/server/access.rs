@@ -2,18 +2,21 @@
 
 use super::app::App;
 use super::error::ApiError;
+use super::routes::known_route;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Instant;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX: usize = 128;
 
-/// Sends the client's `x-request-id` back, or a new one.
+/// Sends the client's `x-request-id` back, or a new one; counts the request and logs it. Logged are
+/// route and status: headers hold keys, queries may, and bodies are the client's own.
 pub(super) async fn request_id(
     State(app): State<Arc<App>>,
     request: Request,
@@ -23,7 +26,14 @@ pub(super) async fn request_id(
         |id: &&HeaderValue| id.len() <= REQUEST_ID_MAX && !id.is_empty() && id.to_str().is_ok();
     let given = request.headers().get(&REQUEST_ID).filter(usable).cloned();
     let id = given.or_else(|| HeaderValue::from_str(&format!("req-{}", app.fresh_id())).ok());
+    let (method, route) = (request.method().clone(), known_route(request.uri().path()));
+    let began = Instant::now();
     let mut response = next.run(request).await;
+    let status = response.status().as_u16();
+    app.config.telemetry.observe_http(route, status);
+    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let shown = id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
+    tracing::info!(target: "http", request_id = shown, %method, route, status, micros);
     if let Some(id) = id {
         response.headers_mut().insert(REQUEST_ID, id);
     }

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
 
-/// Unknown field names that are remembered (and told once each).
-const UNKNOWN_MAX: usize = 64;
+/// Field names without effect that are remembered (and told once each).
+const NOTED_MAX: usize = 64;
 /// Prompts that may be rendered and tokenized at once, off the async threads.
 const TEXT_WORK_MAX: usize = 4;
 
@@ -33,7 +33,7 @@ pub(super) struct App {
     model: watch::Receiver<ModelState>,
     key: u64,
     replies: AtomicU64,
-    unknown: Mutex<BTreeSet<String>>,
+    noted: Mutex<BTreeSet<String>>,
 }
 
 impl App {
@@ -46,7 +46,7 @@ impl App {
             model,
             key: since.as_nanos() as u64,
             replies: AtomicU64::new(0),
-            unknown: Mutex::new(BTreeSet::new()),
+            noted: Mutex::new(BTreeSet::new()),
         }
     }
 
@@ -91,12 +91,12 @@ impl App {
         format!("{:08x}{:08x}{:08x}", word[0], word[1], count as u32)
     }
 
-    /// Tells the operator of a request field that this server does not know, once per name.
-    pub fn note_unknown(&self, route: &str, name: &str) {
-        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Tells the operator of a request field that changes nothing, once per name.
+    pub fn note(&self, route: &str, name: &str, why: &str) {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let name: String = name.chars().take(64).collect();
-        if unknown.len() < UNKNOWN_MAX && unknown.insert(name.clone()) {
-            (self.config.log)(&format!("{route}: the field {name:?} is not known and is ignored"));
+        if noted.len() < NOTED_MAX && noted.insert(name.clone()) {
+            tracing::warn!(route, field = ?name, "a request field {why}");
         }
     }
 }

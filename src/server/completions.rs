@@ -1,14 +1,16 @@
-//! POST /v1/completions: raw text or token ids in, text out.
+//! POST /v1/completions: raw text or token ids in, one prompt or many; text out, with the prompt
+//! before it and its log-probabilities if asked for.
 
 use super::access::key_holder;
 use super::app::App;
 use super::body;
+use super::choice::Shape;
 use super::error::ApiResult;
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown, token_ids};
-use super::reply::{Reply, Shape};
+use super::reply::Prompt;
 use crate::base::TokenId;
-use crate::engine::EngineHandle;
+use crate::engine::{EngineHandle, Question};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value};
@@ -17,8 +19,13 @@ use std::sync::Arc;
 const ROUTE: &str = "/v1/completions";
 /// Most alternatives per token of this route's `logprobs`.
 const LOGPROBS_MAX: u32 = 5;
+/// Tokens an answer gets where the request does not say, as the API has it.
+const MAX_TOKENS_DEFAULT: u32 = 16;
+/// Most prompts of one request.
+const PROMPTS_MAX: usize = 128;
 
-enum Prompt {
+/// A prompt or an embedding's input as it was sent.
+pub(super) enum Input {
     Text(String),
     Ids(Vec<TokenId>),
 }
@@ -27,60 +34,79 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
     let engine = app.engine()?;
     let holder = key_holder(&request);
     let body = body::object(&app, request).await?;
-    let (mut params, prompt) = read(&app, &engine, &body)?;
+    let (mut params, inputs) = read(&app, &engine, &body)?;
     params.request.tenant = holder.or(params.request.tenant);
-    let prompt = match prompt {
-        Prompt::Ids(ids) => ids,
-        Prompt::Text(text) => {
-            let encode =
-                move |engine: &EngineHandle| Ok(engine.card().tokenizer.encode_prompt(&text));
-            app.off_thread(&engine, encode).await?
+    let echo = params.echo;
+    let encode = move |engine: &EngineHandle| Ok(prompts(engine, inputs, echo));
+    let prompts = app.off_thread(&engine, encode).await?;
+    super::reply::generate(&app, &engine, params, Shape::Text, prompts, "prompt").await
+}
+
+fn prompts(engine: &EngineHandle, inputs: Vec<Input>, echo: bool) -> Vec<Prompt> {
+    let tokenizer = &engine.card().tokenizer;
+    let one = |input| match input {
+        Input::Text(text) => Prompt { ids: tokenizer.encode_prompt(&text), text },
+        Input::Ids(ids) => {
+            let text = if echo { tokenizer.decode(&ids) } else { String::new() };
+            Prompt { ids, text }
         }
     };
-    let reply = Reply::new(&app, &engine, Shape::Text, &params);
-    super::reply::generate(&app, &engine, params, prompt, reply, "prompt").await
+    inputs.into_iter().map(one).collect()
 }
 
 fn read(
     app: &App,
     engine: &EngineHandle,
     body: &Map<String, Value>,
-) -> ApiResult<(Params, Prompt)> {
+) -> ApiResult<(Params, Vec<Input>)> {
     let mut fields = Fields::new(body, "");
     check_model(&mut fields, engine)?;
     let mut params = Params::read(&mut fields)?;
-    params.request.logprobs = fields.count("logprobs")?;
-    if params.request.logprobs.is_some_and(|top| top > LOGPROBS_MAX) {
+    let logprobs = fields.count("logprobs")?;
+    if logprobs.is_some_and(|top| top > LOGPROBS_MAX) {
         return Err(fields.wrong("logprobs", format!("must be at most {LOGPROBS_MAX}")));
     }
-    if fields.boolean("echo")? == Some(true) {
-        return Err(fields.wrong("echo", "is not supported; the prompt is not repeated"));
+    params.request.logprobs = logprobs;
+    params.echo = fields.boolean("echo")?.unwrap_or(false);
+    let max_tokens = *params.request.max_tokens.get_or_insert(MAX_TOKENS_DEFAULT);
+    if params.echo && (logprobs.is_some() || max_tokens == 0) {
+        params.request.question = Some(Question::Logprobs(logprobs.unwrap_or(0)));
     }
     if fields.string("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(fields.wrong("suffix", "is not supported by this model"));
+        let message = "is not supported: this model has no tokens for filling in the middle";
+        return Err(fields.wrong("suffix", message));
     }
-    let prompt = prompt(&mut fields)?;
-    note_unknown(app, ROUTE, &fields);
-    Ok((params, prompt))
+    let inputs = inputs(&mut fields, "prompt", PROMPTS_MAX)?;
+    note_unknown(app, ROUTE, &mut fields);
+    Ok((params, inputs))
 }
 
-/// A string, an array of one string, an array of token ids, or an array of one such array.
-fn prompt(fields: &mut Fields<'_>) -> ApiResult<Prompt> {
-    let list = match fields.get("prompt") {
-        Some(Value::String(text)) => return Ok(Prompt::Text(text.clone())),
+/// A string, an array of token ids, or an array of several of one of these.
+pub(super) fn inputs(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    most: usize,
+) -> ApiResult<Vec<Input>> {
+    let wrong = "must be a string, an array of strings, an array of token ids, or an array of \
+                 such arrays";
+    let list = match fields.get(name) {
+        Some(Value::String(text)) => return Ok(vec![Input::Text(text.clone())]),
         Some(Value::Array(list)) => list,
-        Some(_) => {
-            let message = "must be a string or an array of token ids";
-            return Err(fields.wrong("prompt", message));
-        }
-        None => return Err(fields.wrong("prompt", "is required")),
+        Some(_) => return Err(fields.wrong(name, wrong)),
+        None => return Err(fields.wrong(name, "is required")),
     };
-    match list.as_slice() {
-        [Value::String(text)] => Ok(Prompt::Text(text.clone())),
-        [Value::Array(ids)] => Ok(Prompt::Ids(token_ids(ids, "prompt")?)),
-        [Value::String(_) | Value::Array(_), ..] => {
-            Err(fields.wrong("prompt", "must be a single prompt: send one request for each"))
-        }
-        ids => Ok(Prompt::Ids(token_ids(ids, "prompt")?)),
+    let several = matches!(list.first(), Some(Value::String(_) | Value::Array(_)));
+    if !several {
+        return Ok(vec![Input::Ids(token_ids(list, name)?)]);
     }
+    if list.len() > most {
+        let message = format!("must hold at most {most} entries, it has {}", list.len());
+        return Err(fields.wrong(name, message));
+    }
+    let one = |value: &Value| match (value, &list[0]) {
+        (Value::String(text), Value::String(_)) => Ok(Input::Text(text.clone())),
+        (Value::Array(ids), Value::Array(_)) => Ok(Input::Ids(token_ids(ids, name)?)),
+        _ => Err(fields.wrong(name, wrong)),
+    };
+    list.iter().map(one).collect()
 }

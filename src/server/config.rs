@@ -1,6 +1,6 @@
 //! How the server is set up. Addresses are the caller's: it brings the bound listener.
 
-use std::sync::Arc;
+use super::telemetry::Telemetry;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -20,8 +20,10 @@ pub struct ServerConfig {
     pub write_timeout: Duration,
     /// How long a connection may stay without a whole request head on it.
     pub idle_timeout: Duration,
-    /// Takes one line worth telling the operator.
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Takes `chat_template` from requests. Templates run with fuel, yet they are programs.
+    pub trust_request_templates: bool,
+    /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
+    pub telemetry: Telemetry,
 }
 
 impl Default for ServerConfig {
@@ -34,7 +36,8 @@ impl Default for ServerConfig {
             ping_interval: Duration::from_secs(10),
             write_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(120),
-            log: Arc::new(|line| eprintln!("{line}")),
+            trust_request_templates: false,
+            telemetry: Telemetry::default(),
         }
     }
 }

@@ -27,25 +27,43 @@ pub(super) fn chat(card: &ModelCard, id: TokenId, found: &TokenLogprobs) -> Valu
 #[derive(Default)]
 pub(super) struct TextLogprobs {
     tokens: Vec<String>,
-    token_logprobs: Vec<f64>,
+    token_logprobs: Vec<Option<f64>>,
     top_logprobs: Vec<Value>,
     text_offset: Vec<usize>,
 }
 
 impl TextLogprobs {
-    /// Adds a token whose text begins after `offset` characters of the answer.
-    pub fn push(&mut self, card: &ModelCard, id: TokenId, found: &TokenLogprobs, offset: usize) {
+    /// Adds a token whose text begins after `offset` characters of the answer. The first token of
+    /// a prompt has nothing before it to be likely after.
+    pub fn push(
+        &mut self,
+        card: &ModelCard,
+        id: TokenId,
+        found: Option<&TokenLogprobs>,
+        offset: usize,
+    ) {
         let text = |id: TokenId| card.tokenizer.token_text(id);
+        self.tokens.push(text(id));
+        self.text_offset.push(offset);
+        let Some(found) = found else {
+            self.token_logprobs.push(None);
+            return self.top_logprobs.push(Value::Null);
+        };
         let mut top = Map::new();
         for &(id, logprob) in &found.top {
             // Two ids may read the same; the more likely one stays.
             top.entry(text(id)).or_insert_with(|| json!(number(logprob)));
         }
         top.entry(text(id)).or_insert_with(|| json!(number(found.chosen)));
-        self.tokens.push(text(id));
-        self.token_logprobs.push(number(found.chosen));
+        self.token_logprobs.push(Some(number(found.chosen)));
         self.top_logprobs.push(Value::Object(top));
-        self.text_offset.push(offset);
+    }
+
+    pub fn append(&mut self, mut more: Self) {
+        self.tokens.append(&mut more.tokens);
+        self.token_logprobs.append(&mut more.token_logprobs);
+        self.top_logprobs.append(&mut more.top_logprobs);
+        self.text_offset.append(&mut more.text_offset);
     }
 
     pub fn value(&self) -> Value {

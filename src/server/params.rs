@@ -2,6 +2,7 @@
 //! the engine, which knows the model.
 
 use super::app::App;
+use super::choice::{Asked, Shape};
 use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
 use crate::base::TokenId;
@@ -18,6 +19,9 @@ pub(super) struct Params {
     pub stream: bool,
     pub include_usage: bool,
     pub return_token_ids: bool,
+    pub timings: bool,
+    /// The prompt comes back before the answer.
+    pub echo: bool,
     pub request: GenerateRequest,
     /// The name under which the token limit came.
     limit_name: &'static str,
@@ -25,14 +29,10 @@ pub(super) struct Params {
 
 impl Params {
     pub fn read(fields: &mut Fields<'_>) -> ApiResult<Self> {
-        for name in WITHOUT_EFFECT {
-            fields.get(name);
-        }
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let (limit_name, max_tokens) = token_limit(fields)?;
         refuse_unsupported(fields)?;
         let request = GenerateRequest {
-            prompt: Vec::new(),
             max_tokens,
             min_tokens: fields.count("min_tokens")?,
             temperature: fields.number("temperature")?,
@@ -50,18 +50,26 @@ impl Params {
                 None => Vec::new(),
             },
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
-            logprobs: None,
             priority: fields.count("priority")?,
             tenant: tenant(fields)?,
             timeout_ms: timeout(fields)?,
+            ..GenerateRequest::default()
         };
         Ok(Self {
             stream,
             include_usage: include_usage(fields, stream)?,
             return_token_ids: fields.boolean("return_token_ids")?.unwrap_or(false),
+            timings: timings(fields)?,
+            echo: false,
             request,
             limit_name,
         })
+    }
+
+    /// What every choice is asked for.
+    pub fn asked(&self, shape: Shape) -> Asked {
+        let logprobs = self.request.logprobs.is_some();
+        Asked { shape, logprobs, token_ids: self.return_token_ids, echo: self.echo }
     }
 
     /// The engine's errors in the words of this request.
@@ -91,9 +99,19 @@ pub(super) fn model_not_found(name: &str, engine: &EngineHandle) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message).with_param("model")
 }
 
-pub(super) fn note_unknown(app: &App, route: &str, fields: &Fields<'_>) {
+/// Tells of a field that is accepted and changes nothing.
+pub(super) fn note(app: &App, route: &str, name: &str) {
+    app.note(route, name, "is accepted and changes nothing here");
+}
+
+pub(super) fn note_unknown(app: &App, route: &str, fields: &mut Fields<'_>) {
+    for name in WITHOUT_EFFECT {
+        if fields.get(name).is_some() {
+            note(app, route, name);
+        }
+    }
     for name in fields.unknown() {
-        app.note_unknown(route, name);
+        app.note(route, name, "is not known and is ignored");
     }
 }
 
@@ -137,13 +155,13 @@ fn refuse_unsupported(fields: &mut Fields<'_>) -> ApiResult<()> {
 }
 
 /// `user`, or `safety_identifier` in its place. (Where clients bring keys, the key counts.)
-fn tenant(fields: &mut Fields<'_>) -> ApiResult<Option<String>> {
+pub(super) fn tenant(fields: &mut Fields<'_>) -> ApiResult<Option<String>> {
     let newer = fields.string("safety_identifier")?;
     Ok(fields.string("user")?.or(newer).map(str::to_string))
 }
 
 /// `timeout`, in seconds.
-fn timeout(fields: &mut Fields<'_>) -> ApiResult<Option<u64>> {
+pub(super) fn timeout(fields: &mut Fields<'_>) -> ApiResult<Option<u64>> {
     match fields.number("timeout")? {
         Some(seconds) if seconds.is_finite() && seconds > 0.0 => {
             Ok(Some((f64::from(seconds) * 1000.0).ceil() as u64))
@@ -193,6 +211,12 @@ fn logit_bias(fields: &mut Fields<'_>) -> ApiResult<Vec<(TokenId, f32)>> {
     map.iter().map(entry).collect()
 }
 
+/// `timings`, also by llama-server's name; they come once, at the end.
+fn timings(fields: &mut Fields<'_>) -> ApiResult<bool> {
+    let alias = fields.boolean("timings_per_token")?.unwrap_or(false);
+    Ok(fields.boolean("timings")?.unwrap_or(alias))
+}
+
 /// `stream_options.include_usage`; only for streams.
 fn include_usage(fields: &mut Fields<'_>, stream: bool) -> ApiResult<bool> {
     let Some(options) = fields.object("stream_options")? else { return Ok(false) };
@@ -201,6 +225,18 @@ fn include_usage(fields: &mut Fields<'_>, stream: bool) -> ApiResult<bool> {
     }
     let mut options = Fields::new(options, "stream_options.");
     Ok(options.boolean("include_usage")?.unwrap_or(false))
+}
+
+/// Ids that the model has.
+pub(super) fn check_ids(ids: &[TokenId], field: &str, engine: &EngineHandle) -> ApiResult<()> {
+    let rows = engine.card().logit_rows;
+    match ids.iter().find(|id| **id >= rows) {
+        None => Ok(()),
+        Some(id) => {
+            let message = format!("{field}: token id {id} is outside the vocabulary of {rows} ids");
+            Err(ApiError::field(field, message))
+        }
+    }
 }
 
 /// An array of token ids; which ids exist is the engine's to say.

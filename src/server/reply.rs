@@ -1,73 +1,93 @@
-//! What a generating route answers: one JSON document, or a stream of chunks of the same
-//! pieces. Both walk the same outputs of the engine, so their text is the same.
+//! Answers in the API's shape: chunks for streams, one document otherwise. One answer may have
+//! several choices, each an engine request of its own, whose outputs come in any order.
 
 use super::app::{App, unix_seconds};
+use super::choice::{Choice, Shape};
 use super::error::{ApiError, ApiResult, json_response};
-use super::logprobs::{self, TextLogprobs};
 use super::params::Params;
 use super::sse;
+use super::timings::Timings;
 use crate::base::TokenId;
 use crate::engine::{EngineHandle, GenerateError, Generation, ModelCard, Output, Usage};
-use crate::trace::FinishReason;
 use axum::http::StatusCode;
 use axum::response::Response;
+use futures_util::StreamExt;
+use futures_util::stream::{SelectAll, select_all};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 const FINGERPRINT: &str = concat!("tilewright-", env!("CARGO_PKG_VERSION"));
 
-/// Which of the two routes answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shape {
-    Chat,
-    Text,
+/// A prompt: its ids, and its text where an echo may need it.
+pub(super) struct Prompt {
+    pub ids: Vec<TokenId>,
+    pub text: String,
 }
 
-/// The parts that all chunks of one answer share, and what was asked for.
+/// The parts that all chunks of one answer share, and its choices.
 pub(super) struct Reply {
     shape: Shape,
     id: String,
     created: u64,
     card: Arc<ModelCard>,
     include_usage: bool,
-    logprobs: bool,
-    /// The prompt's ids, if ids were asked for.
-    prompt_ids: Option<Vec<TokenId>>,
-    /// Characters let out so far, where the next token's text begins.
-    offset: usize,
+    token_ids: bool,
+    timings: Option<Timings>,
+    choices: Vec<Choice>,
 }
 
-/// Submits, waits until the engine has taken the request, and answers.
+/// The outputs of all choices, each with the index of its choice.
+pub(super) type Outputs = SelectAll<futures_util::stream::BoxStream<'static, (usize, Output)>>;
+
+/// Submits a request for each prompt, waits until the engine has taken all, and answers. `field`
+/// is where the prompts came from.
 pub(super) async fn generate(
     app: &App,
     engine: &EngineHandle,
-    mut params: Params,
-    prompt: Vec<TokenId>,
-    mut reply: Reply,
+    params: Params,
+    shape: Shape,
+    prompts: Vec<Prompt>,
     field: &'static str,
 ) -> ApiResult<Response> {
-    reply.prompt_ids = params.return_token_ids.then(|| prompt.clone());
-    params.request.prompt = prompt;
-    let request = std::mem::take(&mut params.request);
-    let mut generation =
-        engine.submit(request).map_err(|error| params.rename(ApiError::submit(&error, field)))?;
-    match generation.next().await {
-        Some(Output::Started { .. }) => {}
-        Some(Output::Failed(error)) => return Err(ApiError::generate(&error, field)),
-        _ => return Err(ApiError::generate(&GenerateError::Stopped, field)),
+    let mut reply = Reply::new(app, engine, shape, &params);
+    let mut generations = Vec::new();
+    for prompt in prompts {
+        let mut request = params.request.clone();
+        request.prompt = prompt.ids.clone();
+        let generation = engine
+            .submit(request)
+            .map_err(|error| params.rename(ApiError::submit(&error, field)))?;
+        let index = generations.len();
+        generations.push(generation);
+        let asked = params.asked(shape);
+        reply.choices.push(Choice::new(asked, index, prompt.ids, prompt.text));
     }
+    app.config.telemetry.observe_choices(generations.len());
+    for generation in &mut generations {
+        started(generation, field).await?;
+    }
+    let outputs = generations.into_iter().enumerate();
+    let outputs = select_all(outputs.map(|(index, g)| g.map(move |o| (index, o)).boxed()));
     if params.stream {
-        return Ok(sse::response(app, generation, reply, field));
+        return Ok(sse::response(app, outputs, reply, field));
     }
-    let whole = reply.whole(generation).await;
-    match whole {
+    match reply.whole(outputs).await {
         Ok(body) => Ok(json_response(StatusCode::OK, &body)),
         Err(error) => Err(ApiError::generate(&error, field)),
     }
 }
 
+/// Waits until the engine has taken a request.
+pub(super) async fn started(generation: &mut Generation, field: &str) -> ApiResult<()> {
+    match generation.next().await {
+        Some(Output::Started { .. }) => Ok(()),
+        Some(Output::Failed(error)) => Err(ApiError::generate(&error, field)),
+        _ => Err(ApiError::generate(&GenerateError::Stopped, field)),
+    }
+}
+
 impl Reply {
-    pub fn new(app: &App, engine: &EngineHandle, shape: Shape, params: &Params) -> Self {
+    fn new(app: &App, engine: &EngineHandle, shape: Shape, params: &Params) -> Self {
         let lead = if shape == Shape::Chat { "chatcmpl" } else { "cmpl" };
         Self {
             shape,
@@ -75,146 +95,113 @@ impl Reply {
             created: unix_seconds(),
             card: engine.card().clone(),
             include_usage: params.include_usage,
-            logprobs: params.request.logprobs.is_some(),
-            prompt_ids: None,
-            offset: 0,
+            token_ids: params.return_token_ids,
+            timings: params.timings.then(Timings::start),
+            choices: Vec::new(),
         }
     }
 
-    /// The chunk that opens a stream: the role, no text. Plain completions have none.
-    pub fn opening(&self) -> Option<Value> {
-        let mut chunk = match self.shape {
-            Shape::Chat => {
-                self.chunk(json!({"role": "assistant", "content": ""}), Value::Null, None)
-            }
-            Shape::Text if self.prompt_ids.is_some() => self.chunk(json!(""), Value::Null, None),
-            Shape::Text => return None,
-        };
-        if let Some(ids) = &self.prompt_ids {
-            match self.shape {
-                Shape::Chat => chunk["prompt_token_ids"] = json!(ids),
-                Shape::Text => chunk["choices"][0]["prompt_token_ids"] = json!(ids),
-            }
+    /// The chunks that open a stream, before the engine has computed anything.
+    pub fn opening(&mut self) -> Vec<Value> {
+        let card = self.card.clone();
+        let parts: Vec<_> = self.choices.iter_mut().filter_map(|c| c.opening(&card)).collect();
+        let mut chunks: Vec<_> = parts.into_iter().map(|part| self.chunk(part)).collect();
+        if self.token_ids
+            && self.shape == Shape::Chat
+            && let (Some(first), Some(choice)) = (chunks.first_mut(), self.choices.first())
+        {
+            first["prompt_token_ids"] = json!(choice.prompt());
         }
-        Some(chunk)
+        chunks
     }
 
-    /// The chunks of one output. A finish reason has a chunk of its own, with nothing else.
-    pub fn chunks(&mut self, output: Output) -> Result<Vec<Value>, GenerateError> {
-        match output {
-            Output::Started { .. } => Ok(Vec::new()),
-            Output::Token { id, text, logprobs, end } => {
-                let logprobs = match logprobs.filter(|_| !end && self.logprobs) {
-                    Some(found) if self.shape == Shape::Chat => {
-                        json!({"content": [logprobs::chat(&self.card, id, &found)],
-                               "refusal": null})
-                    }
-                    Some(found) => {
-                        let mut list = TextLogprobs::default();
-                        list.push(&self.card, id, &found, self.offset);
-                        list.value()
-                    }
-                    None => Value::Null,
-                };
-                self.offset += text.chars().count();
-                let ids = self.prompt_ids.is_some();
-                if text.is_empty() && logprobs.is_null() && !ids {
-                    return Ok(Vec::new());
-                }
-                let delta = match self.shape {
-                    Shape::Chat => json!({"content": text}),
-                    Shape::Text => json!(text),
-                };
-                let mut chunk = self.chunk(delta, logprobs, None);
-                if ids {
-                    chunk["choices"][0]["token_ids"] = json!([id]);
-                }
-                Ok(vec![chunk])
-            }
-            Output::Finished { reason, usage } => {
-                let empty = if self.shape == Shape::Chat { json!({}) } else { json!("") };
-                let mut chunks = vec![self.chunk(empty, Value::Null, Some(reason))];
-                if self.include_usage {
-                    let mut chunk = self.frame("chunk");
-                    chunk["choices"] = json!([]);
-                    chunk["usage"] = usage_value(&usage);
-                    chunks.push(chunk);
-                }
-                Ok(chunks)
-            }
-            Output::Failed(error) => Err(error),
+    /// The chunks of one output of choice `index`, and whether the answer is complete with it.
+    pub fn chunks(
+        &mut self,
+        index: usize,
+        output: Output,
+    ) -> Result<(Vec<Value>, bool), GenerateError> {
+        if let Output::Failed(error) = output {
+            return Err(error);
         }
+        let last = matches!(output, Output::Finished { .. });
+        self.observe(&output);
+        let card = self.card.clone();
+        let part = self.choices.get_mut(index).and_then(|choice| choice.take(&card, output));
+        let mut chunks: Vec<_> = part.into_iter().map(|part| self.chunk(part)).collect();
+        let complete = last && self.choices.iter().all(|choice| choice.end.is_some());
+        if complete && self.include_usage {
+            let mut chunk = self.frame("chunk");
+            chunk["choices"] = json!([]);
+            chunk["usage"] = usage_value(&self.usage());
+            chunks.push(chunk);
+        }
+        if complete
+            && let Some(timings) = &self.timings
+            && let Some(chunk) = chunks.last_mut()
+        {
+            chunk["timings"] = timings.value(&self.usage());
+        }
+        Ok((chunks, complete))
     }
 
     /// The whole answer as one document.
-    async fn whole(mut self, mut generation: Generation) -> Result<Value, GenerateError> {
-        let (mut text, mut ids) = (String::new(), Vec::new());
-        let (mut chat, mut list) = (Vec::new(), TextLogprobs::default());
-        let mut end = (FinishReason::Failed, Usage::default());
-        while let Some(output) = generation.next().await {
+    async fn whole(mut self, mut outputs: Outputs) -> Result<Value, GenerateError> {
+        let card = self.card.clone();
+        // An echo without scores is due before anything is computed.
+        for choice in &mut self.choices {
+            choice.opening(&card);
+        }
+        while let Some((index, output)) = outputs.next().await {
             match output {
-                Output::Started { .. } => {}
-                Output::Token { id, text: piece, logprobs, end } => {
-                    if let Some(found) = logprobs.filter(|_| !end && self.logprobs) {
-                        match self.shape {
-                            Shape::Chat => chat.push(logprobs::chat(&self.card, id, &found)),
-                            Shape::Text => list.push(&self.card, id, &found, self.offset),
-                        }
-                    }
-                    self.offset += piece.chars().count();
-                    text.push_str(&piece);
-                    ids.push(id);
-                }
-                Output::Finished { reason, usage } => end = (reason, usage),
                 Output::Failed(error) => return Err(error),
+                output => {
+                    self.observe(&output);
+                    if let Some(choice) = self.choices.get_mut(index) {
+                        choice.take(&card, output);
+                    }
+                }
             }
         }
-        let logprobs = match (self.logprobs, self.shape) {
-            (false, _) => Value::Null,
-            (true, Shape::Chat) => json!({"content": chat, "refusal": null}),
-            (true, Shape::Text) => list.value(),
-        };
-        Ok(self.document(&text, &ids, logprobs, end))
+        let mut body = self.frame("whole");
+        if self.token_ids
+            && self.shape == Shape::Chat
+            && let Some(choice) = self.choices.first()
+        {
+            body["prompt_token_ids"] = json!(choice.prompt());
+        }
+        let usage = self.usage();
+        let timings = self.timings.as_ref().map(|timings| timings.value(&usage));
+        let choices: Vec<_> = self.choices.into_iter().map(Choice::document).collect();
+        body["choices"] = Value::Array(choices);
+        body["usage"] = usage_value(&usage);
+        if let Some(timings) = timings {
+            body["timings"] = timings;
+        }
+        Ok(body)
     }
 
-    fn document(
-        &self,
-        text: &str,
-        ids: &[TokenId],
-        logprobs: Value,
-        (reason, usage): (FinishReason, Usage),
-    ) -> Value {
-        let mut choice = json!({"index": 0});
-        match self.shape {
-            Shape::Chat => {
-                choice["message"] = json!({"role": "assistant", "content": text, "refusal": null});
-            }
-            Shape::Text => choice["text"] = json!(text),
+    fn observe(&mut self, output: &Output) {
+        if let (Some(timings), Output::Token { .. }) = (&mut self.timings, output) {
+            timings.token();
         }
-        choice["logprobs"] = logprobs;
-        choice["finish_reason"] = json!(reason_name(reason));
-        let mut body = self.frame("whole");
-        if let Some(prompt) = &self.prompt_ids {
-            choice["token_ids"] = json!(ids);
-            match self.shape {
-                Shape::Chat => body["prompt_token_ids"] = json!(prompt),
-                Shape::Text => choice["prompt_token_ids"] = json!(prompt),
-            }
+    }
+
+    /// The sum over all prompts.
+    fn usage(&self) -> Usage {
+        let mut all = Usage::default();
+        for (_, usage) in self.choices.iter().filter_map(|choice| choice.end) {
+            all.prompt_tokens = all.prompt_tokens.saturating_add(usage.prompt_tokens);
+            all.completion_tokens = all.completion_tokens.saturating_add(usage.completion_tokens);
+            all.cached_tokens = all.cached_tokens.saturating_add(usage.cached_tokens);
         }
-        body["choices"] = json!([choice]);
-        body["usage"] = usage_value(&usage);
-        body
+        all
     }
 
     /// A chunk with one choice.
-    fn chunk(&self, delta: Value, logprobs: Value, reason: Option<FinishReason>) -> Value {
-        let content = if self.shape == Shape::Chat { "delta" } else { "text" };
-        let mut choice = json!({"index": 0});
-        choice[content] = delta;
-        choice["logprobs"] = logprobs;
-        choice["finish_reason"] = json!(reason.map(reason_name));
+    fn chunk(&self, part: Value) -> Value {
         let mut chunk = self.frame("chunk");
-        chunk["choices"] = json!([choice]);
+        chunk["choices"] = json!([part]);
         if self.include_usage {
             chunk["usage"] = Value::Null;
         }
@@ -237,18 +224,11 @@ impl Reply {
     }
 }
 
-fn reason_name(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Length => "length",
-        _ => "stop",
-    }
-}
-
 fn usage_value(usage: &Usage) -> Value {
     json!({
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens.saturating_add(usage.completion_tokens),
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     })
 }

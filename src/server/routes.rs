@@ -4,7 +4,7 @@ use super::app::{App, ModelState};
 use super::config::ServerConfig;
 use super::error::{ApiError, ApiResult, json_response};
 use super::params::model_not_found;
-use super::{access, chat, completions};
+use super::{access, chat, completions, embeddings, state, tokens};
 use crate::engine::EngineHandle;
 use axum::Router;
 use axum::extract::rejection::PathRejection;
@@ -17,6 +17,33 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
 
+/// Every route, as logs and metrics name it.
+const ROUTES: &[&str] = &[
+    "/health",
+    "/metrics",
+    "/openapi.json",
+    "/props",
+    "/slots",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+    "/v1/models",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/engine/state",
+    "/v1/engine/events",
+];
+const MODEL_ROUTE: &str = "/v1/models/";
+
+/// The name of the route at `path`: one of few, whatever clients ask for.
+pub(super) fn known_route(path: &str) -> &'static str {
+    if path.starts_with(MODEL_ROUTE) {
+        return "/v1/models/{id}";
+    }
+    ROUTES.iter().find(|route| **route == path).copied().unwrap_or("other")
+}
+
 /// The whole service. `model` tells when there is an engine behind it.
 pub fn router(config: ServerConfig, model: watch::Receiver<ModelState>) -> Router {
     let cors = access::cors(&config.cors_origins);
@@ -27,6 +54,16 @@ pub fn router(config: ServerConfig, model: watch::Receiver<ModelState>) -> Route
         .route("/v1/models/{*id}", get(model_by_id))
         .route("/v1/chat/completions", post(chat::post))
         .route("/v1/completions", post(completions::post))
+        .route("/v1/embeddings", post(embeddings::post))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/metrics", get(state::metrics))
+        .route("/openapi.json", get(state::openapi))
+        .route("/slots", get(state::slots))
+        .route("/props", get(state::props))
+        .route("/v1/engine/state", get(state::state))
+        .route("/v1/engine/events", get(state::events))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(app.clone(), access::require_key));
@@ -84,11 +121,8 @@ fn model_value(app: &App, engine: &EngineHandle) -> Value {
 }
 
 async fn unknown_route(uri: Uri) -> ApiError {
-    let message = format!(
-        "there is no route {}; there are /v1/chat/completions, /v1/completions, /v1/models and \
-         /health",
-        uri.path()
-    );
+    let message =
+        format!("there is no route {}; GET /openapi.json lists those there are", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, Some("unknown_route"), message)
 }
 

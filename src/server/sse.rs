@@ -3,41 +3,58 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::reply::Reply;
-use crate::engine::{Generation, Output};
+use super::reply::{Outputs, Reply};
+use crate::engine::Output;
 use axum::http::HeaderValue;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use std::convert::Infallible;
 
-/// The response that streams `generation`. Dropping its body drops the generation.
+/// The response that streams `outputs`. Dropping its body drops the generations.
 pub(super) fn response(
     app: &App,
-    generation: Generation,
+    outputs: Outputs,
     mut reply: Reply,
     field: &'static str,
 ) -> Response {
-    let opening = stream::iter(reply.opening().map(|chunk| chunk.to_string()));
-    let rest = generation.flat_map(move |output| stream::iter(frames(&mut reply, output, field)));
-    let events = opening.chain(rest).map(|data| Ok::<_, Infallible>(Event::default().data(data)));
+    let opening = stream::iter(reply.opening()).map(|chunk| chunk.to_string());
+    // Ends with the first failure, whatever the other choices do.
+    let rest = outputs.scan(false, move |failed, (index, output)| {
+        let frames = (!*failed).then(|| frames(&mut reply, index, output, field, failed));
+        std::future::ready(frames)
+    });
+    events(app, opening.chain(rest.flat_map(stream::iter)).map(|data| Event::default().data(data)))
+}
+
+/// A response of events, kept alive while nothing happens.
+pub(super) fn events(app: &App, events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let ping = KeepAlive::new().interval(app.config.ping_interval).text("ping");
+    let events = events.map(Ok::<_, Infallible>);
     let mut response = Sse::new(events).keep_alive(ping).into_response();
     // Proxies that collect a response before they pass it on would undo the streaming.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-fn frames(reply: &mut Reply, output: Output, field: &str) -> Vec<String> {
-    let last = matches!(output, Output::Finished { .. });
-    match reply.chunks(output) {
-        Ok(chunks) => {
+fn frames(
+    reply: &mut Reply,
+    index: usize,
+    output: Output,
+    field: &str,
+    failed: &mut bool,
+) -> Vec<String> {
+    match reply.chunks(index, output) {
+        Ok((chunks, complete)) => {
             let mut frames: Vec<_> = chunks.iter().map(ToString::to_string).collect();
-            if last {
+            if complete {
                 frames.push("[DONE]".to_string());
             }
             frames
         }
-        Err(error) => vec![ApiError::generate(&error, field).body().to_string()],
+        Err(error) => {
+            *failed = true;
+            vec![ApiError::generate(&error, field).body().to_string()]
+        }
     }
 }

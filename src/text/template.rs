@@ -91,6 +91,11 @@ impl ChatTemplate {
         })
     }
 
+    /// The template as it was written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     pub fn render(
         &self,
         messages: &[Message],

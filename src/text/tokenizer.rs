@@ -165,14 +165,13 @@ impl Tokenizer {
 
     /// Plain text: control markers in it stay text, nothing is put before it.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        self.run(text, &self.markers.find(text, &[], Trust::Plain))
+        self.encode_as(text, false, false)
     }
 
     /// A raw completion prompt: its author writes control markers on purpose, so they count. BOS
     /// comes first where the tokenizer wants one, never twice.
     pub fn encode_prompt(&self, text: &str) -> Vec<TokenId> {
-        let ids = self.run(text, &self.markers.find(text, &[], Trust::Markers));
-        self.with_prefix(ids)
+        self.encode_as(text, true, true)
     }
 
     /// A rendered chat: markers that the template wrote are ids, those that came with a message
@@ -181,6 +180,14 @@ impl Tokenizer {
         let matches = self.markers.find(&rendered.text, &rendered.breaks, Trust::Markers);
         let ids = self.run(&rendered.text, &matches);
         self.with_prefix(ids)
+    }
+
+    /// Text with a choice: whether control markers in it count, and whether what the tokenizer puts
+    /// before a text comes first.
+    pub fn encode_as(&self, text: &str, markers: bool, begin: bool) -> Vec<TokenId> {
+        let trust = if markers { Trust::Markers } else { Trust::Plain };
+        let ids = self.run(text, &self.markers.find(text, &[], trust));
+        if begin { self.with_prefix(ids) } else { ids }
     }
 
     fn with_prefix(&self, mut ids: Vec<TokenId>) -> Vec<TokenId> {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
-    Engine, EngineConfig, EngineHandle, ModelCard, RunError, RunFuture, Runner, SampleInput,
-    Sampled, SamplingDefaults, StepInput, StepRow, TokenLogprobs,
+    Engine, EngineConfig, EngineHandle, ModelCard, Probe, Probed, RunError, RunFuture, Runner,
+    SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow, TokenLogprobs, Wanted,
 };
 use tilewright::text::{Tokenizer, TokenizerExtra};
 
@@ -131,6 +131,29 @@ impl FakeRunner {
     }
 }
 
+impl FakeRunner {
+    /// The history up to each asked token, told as numbers: what a score or a state depends on.
+    fn probe(&self, row: &StepRow<'_>, probe: &Probe<'_>) -> Probed {
+        let read = |at: usize| {
+            let block = row.blocks[at / self.block_size].index();
+            self.pages[block * self.block_size + at % self.block_size]
+        };
+        let sum = |i: u32| (0..=(row.start + i) as usize).map(|at| read(at) as f32).sum::<f32>();
+        let asked = probe.first..probe.first + probe.count;
+        match probe.wanted {
+            Wanted::Logprobs { next, top } => {
+                let one = |(i, &id): (u32, &TokenId)| {
+                    let chosen = -sum(i) / 1024.0 - id as f32;
+                    let top = (0..top).map(|rank| (300 + rank, chosen - rank as f32)).collect();
+                    TokenLogprobs { chosen, top }
+                };
+                Probed::Logprobs(asked.zip(next).map(one).collect())
+            }
+            Wanted::Hidden => Probed::Hidden(asked.map(|i| vec![sum(i), 1.0, -0.25]).collect()),
+        }
+    }
+}
+
 impl Runner for FakeRunner {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         self.knobs.wait();
@@ -152,8 +175,9 @@ impl Runner for FakeRunner {
                 self.pages[block * self.block_size + at % self.block_size] = token;
             }
         }
-        let answers: Vec<_> = input.sampling().map(|(row, s)| self.answer(row, s)).collect();
-        Box::pin(std::future::ready(Ok(answers)))
+        let sampled = input.sampling().map(|(row, s)| self.answer(row, s)).collect();
+        let probed = input.probing().map(|(row, probe)| self.probe(row, probe)).collect();
+        Box::pin(std::future::ready(Ok(StepOutput { sampled, probed })))
     }
 }
 

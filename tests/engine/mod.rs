@@ -2,6 +2,7 @@
 
 pub mod fake;
 
+mod asked;
 mod faults;
 mod fields;
 mod held;
@@ -19,6 +20,7 @@ pub fn rows(rows: &mut Rows) {
     held::rows(rows);
     life::rows(rows);
     faults::rows(rows);
+    asked::rows(rows);
     trace::rows(rows);
     thread::rows(rows);
     policies::rows(rows);

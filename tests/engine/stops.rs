@@ -36,7 +36,7 @@ pub fn alone(answer: Vec<TokenId>, request: GenerateRequest) -> Completion {
                 assert_eq!((Some(reason), usage), (whole.reason, whole.usage));
                 finished += 1;
             }
-            Output::Started { .. } => {}
+            Output::Started { .. } | Output::Scored(_) | Output::Pooled(_) => {}
             Output::Failed(error) => panic!("{error}"),
         }
     }

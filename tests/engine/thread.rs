@@ -26,8 +26,8 @@ struct Named;
 impl Runner for Named {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         assert_eq!(std::thread::current().name(), Some(THREAD_NAME));
-        let answers = input.sampling().map(|_| Sampled::new(300)).collect();
-        Box::pin(std::future::ready(Ok(answers)))
+        let answers: Vec<_> = input.sampling().map(|_| Sampled::new(300)).collect();
+        Box::pin(std::future::ready(Ok(answers.into())))
     }
 }
 

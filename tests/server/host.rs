@@ -30,17 +30,19 @@ pub struct Setup {
 impl Setup {
     pub fn new(answer: Answer) -> Self {
         let limits = Limits { blocks: 512, ..fake::limits() };
-        let server = ServerConfig { log: Arc::new(|_| {}), ..ServerConfig::default() };
+        let server = ServerConfig::default();
         Self { card: fake::card(), limits, answer, output_buffer: 4096, server }
     }
 
     pub fn start(self) -> Host {
         let (tell, told) = std::sync::mpsc::channel();
         let (knob, knobs) = std::sync::mpsc::channel();
+        let telemetry = self.server.telemetry.clone();
         let build = move || {
             let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
             let mut config = EngineConfig::new(self.limits, clock);
             config.output_buffer = self.output_buffer;
+            config.sinks.push(telemetry.tap());
             let (engine, knobs) = fake::engine(self.card, config, self.answer);
             knob.send(knobs).unwrap();
             Ok::<_, String>(engine)
@@ -198,11 +200,26 @@ pub fn refused(status: u16, body: &Value) -> Refused {
     Refused { status, param: text("param"), code: text("code"), message: text("message") }
 }
 
-type Log = Arc<dyn Fn(&str) + Send + Sync>;
+/// What is logged on this thread while `run` runs.
+pub fn logged(run: impl FnOnce()) -> String {
+    let kept = Kept::default();
+    let writer = kept.clone();
+    let lines = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    tracing::subscriber::with_default(lines.json().finish(), run);
+    let bytes = kept.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
 
-/// Collects the lines a server logs.
-pub fn log() -> (Log, Arc<Mutex<Vec<String>>>) {
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let kept = lines.clone();
-    (Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_string())), lines)
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

@@ -3,11 +3,20 @@
 mod access;
 mod bodies;
 mod client;
+mod echo;
 mod host;
 mod messages;
+mod openapi;
 mod params;
+#[cfg(feature = "cli")]
+mod proxy;
+mod scoring;
 pub mod shapes;
+#[cfg(feature = "cli")]
+mod soak;
 mod sockets;
+mod telemetry;
+mod tokens;
 
 use crate::support::Rows;
 
@@ -19,6 +28,15 @@ pub fn rows(rows: &mut Rows) {
     access::rows(rows);
     sockets::rows(rows);
     client::rows(rows);
+    echo::rows(rows);
+    openapi::rows(rows);
+    scoring::rows(rows);
+    #[cfg(feature = "cli")]
+    soak::rows(rows);
+    #[cfg(feature = "cli")]
+    proxy::rows(rows);
+    tokens::rows(rows);
+    telemetry::rows(rows);
 }
 
 /// What Fable's tokenizer reads in `ids`.

@@ -1,5 +1,8 @@
 """What the openai client sees: answers, streams, usage, logprobs, errors."""
+import json
 import sys
+import time
+import urllib.request
 
 import openai
 
@@ -39,6 +42,34 @@ assert len(answer.choices[0].logprobs.tokens) == len(answer.choices[0].logprobs.
 texts = [c.choices[0].text for c in client.completions.create(
     model="fable", prompt=[300, 301], stream=True)]
 assert "".join(texts) == SAYING
+many = client.completions.create(model="fable", prompt=["Once", "Twice"], echo=True, max_tokens=1)
+assert [(c.index, c.text) for c in many.choices] == [(0, "OnceThe"), (1, "TwiceThe")]
+scored = client.completions.create(
+    model="fable", prompt=[300, 301, 302], echo=True, logprobs=1, max_tokens=0)
+assert scored.choices[0].logprobs.token_logprobs[0] is None
+assert len(scored.choices[0].logprobs.token_logprobs) == 3
+
+# The client asks for base64 unless told otherwise, and decodes it.
+packed = client.embeddings.create(model="fable", input=["one two", "three"])
+plain = client.embeddings.create(model="fable", input=["one two", "three"], encoding_format="float")
+assert [e.index for e in packed.data] == [0, 1]
+assert [e.embedding for e in packed.data] == [e.embedding for e in plain.data]
+assert abs(sum(v * v for v in packed.data[0].embedding) - 1) < 1e-5
+assert packed.usage.prompt_tokens == plain.usage.prompt_tokens > 0
+
+# Leaving a stream cancels its request.
+with client.chat.completions.create(
+        model="fable", messages=messages, stream=True, max_tokens=1500,
+        extra_body={"ignore_eos": True}) as stream:
+    next(iter(stream))
+health = url.removesuffix("/v1") + "/health"
+for _ in range(600):
+    state = json.load(urllib.request.urlopen(health))
+    if state["running"] == state["waiting"] == state["kv_blocks_used"] == 0:
+        break
+    time.sleep(0.1)
+else:
+    raise AssertionError(f"the request lives on: {state}")
 
 
 def refused(kind, call):
@@ -57,6 +88,12 @@ assert error.code == "model_not_found"
 error = refused(openai.BadRequestError, lambda: client.completions.create(
     model="fable", prompt=[300] * 3000))
 assert error.code == "context_length_exceeded"
+error = refused(openai.BadRequestError, lambda: client.embeddings.create(
+    model="fable", input="x", dimensions=7))
+assert error.param == "dimensions"
+error = refused(openai.BadRequestError, lambda: client.completions.create(
+    model="fable", prompt="x", suffix="y"))
+assert error.param == "suffix"
 other = openai.OpenAI(base_url=url, api_key="wrong", max_retries=0)
 assert refused(openai.AuthenticationError, lambda: other.models.list()).code == "invalid_api_key"
 print("ok")

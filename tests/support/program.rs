@@ -97,6 +97,10 @@ impl Serving {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the log holds `text`.
     pub fn until_log(&mut self, text: &str) {
         let start = Instant::now();

@@ -1,0 +1,69 @@
+//! A conversation on its way to ids: the messages, how they are rendered, and by which template.
+//! Rendering and encoding run off the async threads, with the template floor's fuel.
+
+use super::app::{App, unix_seconds};
+use super::error::{ApiError, ApiResult};
+use super::fields::Fields;
+use super::messages;
+use crate::engine::{EngineHandle, ModelCard};
+use crate::text::{Message, RenderOptions, Rendered, TextError};
+use axum::http::StatusCode;
+
+/// What a request says of its conversation.
+pub(super) struct Conversation {
+    messages: Vec<Message>,
+    options: RenderOptions,
+    /// The request's own template, where the operator allows that.
+    template: Option<String>,
+}
+
+impl Conversation {
+    /// What is read beside the messages.
+    pub const FIELDS: &[&'static str] =
+        &["chat_template", "chat_template_kwargs", "add_generation_prompt"];
+
+    pub fn read(app: &App, fields: &mut Fields<'_>) -> ApiResult<Self> {
+        let kwargs = fields.object("chat_template_kwargs")?.cloned().unwrap_or_default();
+        let template = fields.string("chat_template")?.map(str::to_string);
+        if template.is_some() && !app.config.trust_request_templates {
+            let message = "is not accepted: the server was started without \
+                           --trust-request-chat-template";
+            return Err(fields.wrong("chat_template", message));
+        }
+        let options = RenderOptions {
+            add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
+            tools: None,
+            kwargs,
+            now: i64::try_from(unix_seconds()).ok(),
+        };
+        Ok(Self { messages: messages::read(fields)?, options, template })
+    }
+
+    /// The conversation as the model reads it.
+    pub fn render(&self, engine: &EngineHandle) -> ApiResult<Rendered> {
+        let card: &ModelCard = engine.card();
+        let own = match &self.template {
+            Some(source) => Some(card.tokenizer.template(source).map_err(|error| {
+                ApiError::field("chat_template", error.to_string()).with_code("chat_template_error")
+            })?),
+            None => None,
+        };
+        let Some(template) = own.as_ref().or(card.template.as_ref()) else {
+            let message = "this model has no chat template; use /v1/completions, or start the \
+                           server with one";
+            return Err(ApiError::field("messages", message).with_code("no_chat_template"));
+        };
+        let field = if own.is_some() { "chat_template" } else { "messages" };
+        template
+            .render(&self.messages, &self.options)
+            .map_err(|error| told(&error, field, own.is_some() || error.is_from_request()))
+    }
+}
+
+fn told(error: &TextError, field: &str, clients: bool) -> ApiError {
+    let message = error.to_string();
+    if clients {
+        return ApiError::field(field, message).with_code("chat_template_error");
+    }
+    ApiError::server(StatusCode::INTERNAL_SERVER_ERROR, "chat_template_error", message)
+}
