@@ -22,6 +22,7 @@ mod sched;
 #[cfg(feature = "server")]
 mod server;
 mod shaders;
+mod share;
 mod sim;
 mod text;
 mod trace;
@@ -50,6 +51,7 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "server")]
     server::rows(&mut rows);
     shaders::rows(&mut rows);
+    share::rows(&mut rows);
     sim::rows(&mut rows);
     text::rows(&mut rows);
     trace::rows(&mut rows);

@@ -32,6 +32,7 @@ impl DeviceRunner {
     fn fill(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
         self.batch.clear();
         let size = self.model.options.block_size;
+        self.batch.copies.extend(input.copies.iter().map(|c| (c.from.0, c.to.0)));
         for row in input.rows {
             let needed = (row.start + row.tokens.len() as u32).div_ceil(size) as usize;
             let blocks = row.blocks.get(..needed).ok_or_else(|| {

@@ -4,27 +4,31 @@ use super::card::ModelCard;
 use super::output::{Generation, SettingError, SubmitError};
 use super::probe::{Collected, Question};
 use super::runner_api::Capacity;
-use super::sampling::{GenerateRequest, InvalidField};
-use super::status::{EngineState, Status};
+use super::sampling::{GenerateRequest, InvalidField, Sampling, choice_seed};
+use super::status::{Checked, EngineState, Status};
 use super::table::{Request, Sender};
 use crate::base::{CLASS_DEFAULT, Limits, Policies, RequestId, SequenceId, TokenId, threefry2x32};
-use crate::sched::LimitsFixed;
+use crate::sched::{LimitsFixed, Tag};
 use crate::text::StopMatcher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// A request on its way to the engine's thread.
 pub(super) struct Submission {
-    pub sequence: SequenceId,
+    /// The sequence of the first choice; the others' follow.
+    pub first: SequenceId,
     pub prompt: Vec<TokenId>,
-    pub request: Request,
+    pub tag: Tag,
+    /// One or more, with the same id.
+    pub choices: Vec<Request>,
 }
 
 /// Words to the loop itself. Few and small, so their channel needs no bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(super) enum Control {
     Cancel(RequestId),
+    Check(oneshot::Sender<Checked>),
     Drain,
     Stop,
     /// Holds the loop between two steps, or lets it go on.
@@ -42,6 +46,8 @@ pub(super) struct Shared {
     /// Those at the start.
     pub limits: Limits,
     pub capacity: Capacity,
+    /// Of the model, without a salt.
+    pub tag: Tag,
     pub seed: u64,
     pub output_buffer: usize,
     pub next: AtomicU32,
@@ -81,44 +87,76 @@ impl EngineHandle {
         self.status.clone()
     }
 
-    /// Checks a request and hands it to the engine. Never waits.
+    /// Checks a request of one choice and hands it to the engine. Never waits.
     pub fn submit(&self, request: GenerateRequest) -> Result<Generation, SubmitError> {
+        if request.n.is_some_and(|n| n > 1) {
+            return Err(InvalidField::new("n", "must be 1: one choice per request").into());
+        }
+        let mut choices = self.submit_choices(request)?;
+        choices.pop().ok_or(SubmitError::Empty)
+    }
+
+    /// The same with as many choices as the request asks for, in order. All are taken or none;
+    /// each ends by itself.
+    pub fn submit_choices(&self, request: GenerateRequest) -> Result<Vec<Generation>, SubmitError> {
         self.check_state()?;
         let sampling = request.sampling(&self.shared.card)?;
         let prompt_tokens = self.check_length(request.prompt.len() as u64)?;
-        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, outputs) = Sender::new(self.shared.output_buffer);
-        let (stop_ids, ignored_ids) = self.end_ids(&request);
-        let room = self.sequence_tokens_max() - prompt_tokens;
-        let submission = Submission {
-            sequence: SequenceId(number),
-            prompt: request.prompt,
-            request: Request {
-                id: RequestId(number),
-                sampling,
-                seed: request.seed.unwrap_or_else(|| self.own_seed(number)),
-                prompt_tokens,
-                max_new_tokens: match request.question {
-                    Some(Question::Pooled(_)) => 0,
-                    _ => request.max_tokens.unwrap_or(u32::MAX).min(room),
-                },
-                min_tokens: request.min_tokens.unwrap_or(0),
-                stop_ids,
-                ignored_ids,
-                tenant: request.tenant.map_or(0, |name| self.tenant(&name)),
-                class: request.priority.map_or(CLASS_DEFAULT, |class| class as u8),
-                arrived: 0,
-                timeout_ms: request.timeout_ms,
-                produced: 0,
-                cached_tokens: 0,
-                asked: request.question.map(|asked| Collected::new(asked, prompt_tokens)),
-                text: self.shared.card.tokenizer.stream(),
-                stops: StopMatcher::new(request.stop),
-                sender,
-            },
+        let n = request.n.unwrap_or(1);
+        let queue_max = self.status.borrow().limits.queue_max;
+        if n > queue_max.max(1) {
+            let message = format!("is {n}, more than the queue holds, which is {queue_max}");
+            return Err(InvalidField::new("n", message).into());
+        }
+        let number = self.shared.next.fetch_add(n, Ordering::Relaxed);
+        let (choices, generations) =
+            (0..n).map(|i| self.choice(&request, &sampling, prompt_tokens, (number, i))).unzip();
+        let tag = match &request.cache_salt {
+            None => self.shared.tag.clone(),
+            // The first part is the same for all, so no two pairs read alike.
+            Some(salt) => format!("{}\0{salt}", self.shared.tag).into(),
         };
-        self.send(submission)?;
-        Ok(Generation::new(RequestId(number), outputs))
+        let (first, prompt) = (SequenceId(number), request.prompt);
+        self.send(Submission { first, prompt, tag, choices })?;
+        Ok(generations)
+    }
+
+    /// Choice `index` of request `number`, and the caller's end of it.
+    fn choice(
+        &self,
+        request: &GenerateRequest,
+        sampling: &Sampling,
+        prompt_tokens: u32,
+        (number, index): (u32, u32),
+    ) -> (Request, Generation) {
+        let (sender, outputs) = Sender::new(self.shared.output_buffer);
+        let (stop_ids, ignored_ids) = self.end_ids(request);
+        let room = self.sequence_tokens_max() - prompt_tokens;
+        let seed = request.seed.unwrap_or_else(|| self.own_seed(number));
+        let choice = Request {
+            id: RequestId(number),
+            sampling: sampling.clone(),
+            seed: choice_seed(seed, index),
+            prompt_tokens,
+            max_new_tokens: match request.question {
+                Some(Question::Pooled(_)) => 0,
+                _ => request.max_tokens.unwrap_or(u32::MAX).min(room),
+            },
+            min_tokens: request.min_tokens.unwrap_or(0),
+            stop_ids,
+            ignored_ids,
+            tenant: request.tenant.as_ref().map_or(0, |name| self.tenant(name)),
+            class: request.priority.map_or(CLASS_DEFAULT, |class| class as u8),
+            arrived: 0,
+            timeout_ms: request.timeout_ms,
+            produced: 0,
+            cached_tokens: 0,
+            asked: request.question.clone().map(|asked| Collected::new(asked, prompt_tokens)),
+            text: self.shared.card.tokenizer.stream(),
+            stops: StopMatcher::new(request.stop.clone()),
+            sender,
+        };
+        (choice, Generation::new(RequestId(number), outputs))
     }
 
     /// The ids that end a request, and the end ids that do not.
@@ -141,7 +179,15 @@ impl EngineHandle {
         }
     }
 
-    /// Ends a request. Dropping its [`Generation`] does the same.
+    /// Checks every invariant of scheduler, block pool and prefix index between two steps; `None`
+    /// when the engine has ended. Takes time in proportion to the pool.
+    pub async fn check(&self) -> Option<Checked> {
+        let (answer, checked) = oneshot::channel();
+        self.tell(Control::Check(answer));
+        checked.await.ok()
+    }
+
+    /// Ends a request, all its choices. Dropping its [`Generation`] does the same.
     pub fn cancel(&self, id: RequestId) {
         self.tell(Control::Cancel(id));
     }

@@ -133,6 +133,8 @@ pub struct Loaded {
     pub runner: DeviceRunner,
     pub card: ModelCard,
     pub limits: Limits,
+    /// What keys and values depend on beside tokens: the file, their type, and the whole spec.
+    pub kv_identity: String,
     /// The steps that were measured: work and microseconds.
     pub measured: Vec<(Work, u64)>,
     /// Worth telling the operator.
@@ -182,7 +184,9 @@ pub fn load(
         ..Limits::default()
     };
     let runner = DeviceRunner::new(model, device);
-    Ok(Loaded { runner, card, limits, measured, warnings })
+    let (spec, kv) = (&runner.model().spec, runner.model().options.kv);
+    let kv_identity = format!("{} {kv:?} {spec:?}", weights.name());
+    Ok(Loaded { runner, card, limits, kv_identity, measured, warnings })
 }
 
 /// The largest power of two whose measured prefill step stays under the time bound. The steps

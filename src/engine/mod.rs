@@ -42,9 +42,9 @@ pub use runner_api::{
     StepOutput, StepRow, TokenLogprobs, Wanted,
 };
 pub use sampling::{
-    GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling, SamplingDefaults,
-    TOP_LOGPROBS_MAX,
+    CHOICES_MAX, GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling,
+    SamplingDefaults, TOP_LOGPROBS_MAX, choice_seed,
 };
-pub use status::{EngineState, Status};
+pub use status::{Checked, EngineState, Status};
 pub use step_time::{Choice, StepCost, StepTime, Work};
 pub use steps::{Engine, EngineConfig, Stepped};

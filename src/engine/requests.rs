@@ -5,12 +5,19 @@ use super::handle::{Control, Submission};
 use super::output::{GenerateError, Output, SubmitError};
 use super::probe::Collected;
 use super::runner_api::{Probed, Runner, Sampled};
-use super::status::EngineState;
+use super::status::{Checked, EngineState};
 use super::steps::Engine;
 use super::table::Request;
 use crate::base::SequenceId;
 use crate::sched::{NewSequence, Outcome, PlanRow};
 use crate::trace::{FinishReason, Refusal};
+
+/// Answers all choices of a request that is not taken.
+fn refuse(choices: Vec<Request>, error: &SubmitError) {
+    for request in choices {
+        request.sender.send_last(Output::Failed(GenerateError::Refused(error.clone())));
+    }
+}
 
 /// How a request ended.
 pub(super) enum Last {
@@ -45,18 +52,37 @@ impl Pace {
 
 impl<R: Runner> Engine<R> {
     pub(super) fn take(&mut self, submission: Submission) {
-        let Submission { sequence, prompt, mut request } = submission;
+        let Submission { first, prompt, tag, choices } = submission;
         if self.now.state != EngineState::Serving {
-            let error = GenerateError::Refused(SubmitError::Stopping);
-            return request.sender.send_last(Output::Failed(error));
+            return refuse(choices, &SubmitError::Stopping);
         }
-        if request.sender.gone() {
-            self.now.requests_cancelled += 1;
+        if choices.iter().all(|request| request.sender.gone()) {
+            self.now.requests_cancelled += choices.len() as u64;
             return;
         }
-        let new = NewSequence::new(sequence, request.id, prompt, request.max_new_tokens.max(1));
-        let uncached = request.asked.as_ref().is_some_and(Collected::needs_every_row);
-        let new = NewSequence { tenant: request.tenant, class: request.class, uncached, ..new };
+        let (waiting, max) = (self.sched.waiting(), self.sched.limits().queue_max);
+        if u64::from(waiting) + choices.len() as u64 > u64::from(max) {
+            self.now.requests_failed += choices.len() as u64;
+            let retry_seconds = self.pace.retry_seconds(waiting);
+            return refuse(choices, &SubmitError::QueueFull { waiting, max, retry_seconds });
+        }
+        let siblings = choices.len() > 1;
+        for (sequence, request) in (first.0..).map(SequenceId).zip(choices) {
+            let max_new = request.max_new_tokens.max(1);
+            let new = NewSequence {
+                tenant: request.tenant,
+                class: request.class,
+                tag: tag.clone(),
+                siblings,
+                uncached: request.asked.as_ref().is_some_and(Collected::needs_every_row),
+                ..NewSequence::new(sequence, request.id, prompt.clone(), max_new)
+            };
+            self.take_choice(new, request);
+        }
+    }
+
+    fn take_choice(&mut self, new: NewSequence, mut request: Request) {
+        let sequence = new.sequence;
         let now = self.clock.now_micros();
         request.arrived = now;
         let taken = self.sched.submit(new, now, &mut self.events);
@@ -100,10 +126,17 @@ impl<R: Runner> Engine<R> {
     pub(super) fn obey(&mut self, word: Control) {
         match word {
             Control::Cancel(id) => {
-                let found = self.table.iter().find(|(_, request)| request.id == id);
-                if let Some((&sequence, _)) = found {
+                let of = |(&s, request): (&SequenceId, &Request)| (request.id == id).then_some(s);
+                let sequences: Vec<_> = self.table.iter().filter_map(of).collect();
+                for sequence in sequences {
                     self.end_early(sequence, GenerateError::Cancelled);
                 }
+            }
+            Control::Check(answer) => {
+                self.publish();
+                let fault = self.sched.check().err();
+                // Who asked may be gone.
+                let _ = answer.send(Checked { fault, status: self.now.clone() });
             }
             Control::Drain if self.now.state == EngineState::Serving => {
                 self.now.state = EngineState::Draining;
@@ -198,8 +231,7 @@ impl<R: Runner> Engine<R> {
                 EngineState::Failed(why) => SubmitError::Failed(why.to_string()),
                 _ => SubmitError::Stopping,
             };
-            let last = Output::Failed(GenerateError::Refused(error));
-            submission.request.sender.send_last(last);
+            refuse(submission.choices, &error);
         }
     }
 

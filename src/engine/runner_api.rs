@@ -4,6 +4,7 @@
 
 use super::sampling::Sampling;
 use crate::base::{BlockId, SequenceId, TokenId, unit_from_seed};
+use crate::sched::BlockCopy;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -14,6 +15,8 @@ pub struct StepInput<'a> {
     pub step: u64,
     /// Rows in the plan's order.
     pub rows: &'a [StepRow<'a>],
+    /// Blocks to copy, keys and values of every layer, before any row reads or writes.
+    pub copies: &'a [BlockCopy],
 }
 
 impl<'a> StepInput<'a> {

@@ -3,7 +3,7 @@
 
 use super::card::ModelCard;
 use super::probe::Question;
-use crate::base::{CLASS_MAX, TokenId};
+use crate::base::{CLASS_MAX, TokenId, threefry2x32};
 
 /// Most entries of `stop`.
 pub const STOP_MAX: usize = 4;
@@ -11,6 +11,9 @@ pub const STOP_MAX: usize = 4;
 pub const TOP_LOGPROBS_MAX: u32 = 20;
 /// Most entries of `logit_bias`.
 pub const LOGIT_BIAS_MAX: usize = 1024;
+
+/// Most choices of one request.
+pub const CHOICES_MAX: u32 = 128;
 
 /// A request before it is checked. `None` means: the model's default.
 #[derive(Clone, Default, Debug)]
@@ -41,6 +44,20 @@ pub struct GenerateRequest {
     pub timeout_ms: Option<u64>,
     /// Asks about the prompt itself. `max_tokens` may be 0 then: nothing is generated.
     pub question: Option<Question>,
+    /// Answers to the prompt, 1 if not given. Each has a seed of its own; see [`choice_seed`].
+    pub n: Option<u32>,
+    /// Only requests with the same salt find each other's prompts in the prefix cache.
+    pub cache_salt: Option<String>,
+}
+
+/// The seed of choice `index` of a request with `seed`. The first has the request's own, so that
+/// it is the answer that the request would get alone; the others' are random bits of both.
+pub fn choice_seed(seed: u64, index: u32) -> u64 {
+    if index == 0 {
+        return seed;
+    }
+    let word = threefry2x32([seed as u32, (seed >> 32) as u32], [index, 2]);
+    u64::from(word[0]) | u64::from(word[1]) << 32
 }
 
 /// Checked sampling parameters, as a runner gets them.
@@ -151,6 +168,12 @@ impl GenerateRequest {
     }
 
     fn check_limits(&self) -> Result<(), InvalidField> {
+        if self.n.is_some_and(|n| !(1..=CHOICES_MAX).contains(&n)) {
+            return Err(InvalidField::new("n", format!("must be from 1 to {CHOICES_MAX}")));
+        }
+        if self.cache_salt.as_deref() == Some("") {
+            return Err(InvalidField::new("cache_salt", "must not be empty"));
+        }
         if self.max_tokens == Some(0) && self.question.is_none() {
             return Err(InvalidField::new("max_tokens", "must be at least 1"));
         }

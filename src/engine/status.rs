@@ -28,6 +28,10 @@ pub struct Status {
     pub running: u32,
     pub waiting: u32,
     pub blocks_used: u32,
+    /// Of those, blocks that several sequences hold.
+    pub blocks_shared: u32,
+    /// Blocks that nobody holds and whose content the prefix cache offers.
+    pub blocks_cached: u32,
     pub blocks_total: u32,
     /// Token slots in blocks of running sequences that hold no computed token.
     pub slots_unused: u64,
@@ -42,4 +46,13 @@ pub struct Status {
     pub requests_finished: u64,
     pub requests_cancelled: u64,
     pub requests_failed: u64,
+}
+
+/// What [`super::EngineHandle::check`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// The first invariant of scheduler, block pool and prefix index that does not hold.
+    pub fault: Option<String>,
+    /// The state it was checked in.
+    pub status: Status,
 }

@@ -76,6 +76,8 @@ pub struct Engine<R: Runner> {
 pub struct EngineConfig {
     pub limits: Limits,
     pub policies: Policies,
+    /// What the model's keys and values depend on beside tokens; see [`crate::sched::Tag`].
+    pub kv_identity: String,
     /// Tenants with another share than 1 under fair queueing.
     pub weights: Vec<(String, u32)>,
     /// Steps measured before, for the model of step time.
@@ -96,6 +98,7 @@ impl EngineConfig {
         Self {
             limits,
             policies: Policies::default(),
+            kv_identity: String::new(),
             weights: Vec::new(),
             measured: Vec::new(),
             force_preemption_every: None,
@@ -110,12 +113,13 @@ impl EngineConfig {
 impl<R: Runner> Engine<R> {
     pub fn new(runner: R, card: ModelCard, config: EngineConfig) -> Self {
         let EngineConfig { limits, policies, seed, output_buffer, clock, sinks, .. } = config;
+        let tag = config.kv_identity.into();
         let (submit, intake) = mpsc::channel((limits.queue_max as usize).clamp(1, 1024));
         let (tell, control) = mpsc::unbounded_channel();
         let now = Status { blocks_total: limits.blocks, limits, policies, ..Status::default() };
         let (status, seen) = watch::channel(now.clone());
         let (card, next, capacity) = (Arc::new(card), AtomicU32::new(0), runner.capacity());
-        let shared = Arc::new(Shared { card, limits, capacity, seed, output_buffer, next });
+        let shared = Arc::new(Shared { card, limits, capacity, tag, seed, output_buffer, next });
         let mut times = StepTime::default();
         config.measured.iter().for_each(|&(work, micros)| times.observe(work, micros));
         let handle = EngineHandle { shared, intake: submit, control: tell, status: seen };
@@ -217,7 +221,7 @@ impl<R: Runner> Engine<R> {
         }
         self.empty_plans = 0;
         let rows = step_rows(&self.plan, &self.sched, &self.table, &self.padding);
-        let input = StepInput { step: self.plan.step, rows: &rows };
+        let input = StepInput { step: self.plan.step, rows: &rows, copies: &self.plan.copies };
         let expected = (input.sampling().count(), input.probing().count());
         let work = |row: &StepRow<'_>| Work::row(row.start, row.tokens.len() as u32);
         let work = rows.iter().map(work).fold(Work::default(), |all, row| all + row);
@@ -314,6 +318,9 @@ impl<R: Runner> Engine<R> {
             if !row.pad
                 && let Some(request) = self.table.get_mut(&row.sequence)
             {
+                if request.produced == 0 && row.samples {
+                    request.cached_tokens = self.sched.cached_tokens(row.sequence);
+                }
                 let probes = request.probes(row.start, row.start + row.len);
                 let probed = if probes { probed.next() } else { None };
                 let samples = row.samples && request.generates();
@@ -350,6 +357,8 @@ impl<R: Runner> Engine<R> {
         self.now.slots_unused = self.sched.slots_unused();
         self.now.retry_seconds = self.pace.retry_seconds(self.now.waiting);
         self.now.blocks_used = self.now.blocks_total - self.sched.free_blocks();
+        self.now.blocks_shared = self.sched.shared_blocks();
+        self.now.blocks_cached = self.sched.cached_blocks();
         self.status.send_if_modified(|seen| {
             let changed = *seen != self.now;
             if changed {

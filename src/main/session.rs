@@ -32,6 +32,7 @@ pub fn engine(
     let mut config = EngineConfig::new(loaded.limits, Arc::new(MonotonicClock::default()));
     config.seed = seed();
     config.measured = std::mem::take(&mut loaded.measured);
+    config.kv_identity = std::mem::take(&mut loaded.kv_identity);
     if let Some(path) = &record.record {
         let header = Header { model: loaded.card.name.clone(), ..Header::default() };
         let sink = FileSink::create(path, RECORD_BUFFER, &header);

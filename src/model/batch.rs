@@ -32,6 +32,8 @@ pub struct Batch {
     pub edits: Vec<Edit>,
     /// Indices in `tokens` whose final hidden states (normed) come back too.
     pub hidden: Vec<u32>,
+    /// Whole blocks to copy before anything else, (from, to).
+    pub copies: Vec<(u32, u32)>,
     /// Also bring back the raw logits of the sampled rows (for verification).
     pub logits: bool,
 }
@@ -43,6 +45,7 @@ impl Batch {
         self.tables.clear();
         self.samples.clear();
         self.edits.clear();
+        self.copies.clear();
         self.hidden.clear();
         self.logits = false;
     }

@@ -1,7 +1,7 @@
 //! The forward pass: writes the whole recording of a step, from token ids to sampled ids.
 
 use super::layer::BlockEnd;
-use super::load::stride;
+use super::load::{pool_tokens, stride};
 use super::{Batch, Model};
 use crate::kernels::attn::{AttnRow, AttnWork, ITEM_WORDS, MERGE_WORDS};
 use crate::kernels::block::{NormRms, SoftCap};
@@ -81,6 +81,7 @@ impl Model {
         let s = &self.scratch;
         assert!(meta.words.len() as u64 * 4 <= s.meta.bytes, "step metadata too long");
         out.upload(s.meta.buffer, 0, bytemuck::cast_slice(&meta.words));
+        self.copy_blocks(&batch.copies, out);
         Embed {
             w: &self.embedding,
             tokens,
@@ -96,6 +97,34 @@ impl Model {
         }
         self.sampling(batch, &meta, out);
         self.hidden_states(batch, &meta, out);
+    }
+
+    /// Copies whole blocks of every cache, by way of scratch: no buffer is copied into itself.
+    fn copy_blocks(&self, copies: &[(u32, u32)], out: &mut Recording) {
+        if copies.is_empty() {
+            return;
+        }
+        let via = self.scratch.partial;
+        for cache in self.caches.iter().flat_map(|c| [c.k, c.v]) {
+            let token = cache.bytes / pool_tokens(&self.options);
+            let block = token * u64::from(self.options.block_size);
+            let at =
+                |b: u32, offset: u64| (cache.buffer, cache.offset + u64::from(b) * block + offset);
+            let piece = block.min(via.bytes / 4 * 4);
+            let at_once = (via.bytes / piece) as usize;
+            for offset in (0..block).step_by(piece as usize) {
+                let bytes = piece.min(block - offset);
+                for group in copies.chunks(at_once) {
+                    let staged = |n: u64| (via.buffer, via.offset + n * piece);
+                    for (n, &(from, _)) in (0..).zip(group) {
+                        out.copy(at(from, offset), staged(n), bytes);
+                    }
+                    for (n, &(_, to)) in (0..).zip(group) {
+                        out.copy(staged(n), at(to, offset), bytes);
+                    }
+                }
+            }
+        }
     }
 
     /// Final norm, head and sampling of the wanted rows, as many at once as their logits fit.

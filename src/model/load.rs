@@ -134,7 +134,7 @@ pub(super) struct Weighed {
     pub layers: Vec<Layer>,
 }
 
-/// The cache of one layer.
+/// The cache of one layer, block by block.
 pub(super) struct Cache {
     pub k: Binding,
     pub v: Binding,
@@ -267,7 +267,7 @@ impl Model {
 }
 
 /// Positions of the pool and of the block after it, which is scratch: padding rows write there.
-fn pool_tokens(options: &Options) -> u64 {
+pub(super) fn pool_tokens(options: &Options) -> u64 {
     (u64::from(options.blocks) + 1) * u64::from(options.block_size)
 }
 

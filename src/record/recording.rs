@@ -87,6 +87,13 @@ impl Recording {
         self.commands.push(Command::Dispatch(Dispatch { variant, bindings, params, grid }));
     }
 
+    /// Copies `bytes` from one buffer to another one, each named with a byte offset.
+    pub fn copy(&mut self, from: (BufferId, u64), to: (BufferId, u64), bytes: u64) {
+        debug_assert_ne!(from.0, to.0, "a buffer cannot be copied into itself");
+        let ((from, from_offset), (to, to_offset)) = (from, to);
+        self.commands.push(Command::Copy { from, from_offset, to, to_offset, bytes });
+    }
+
     pub fn download(&mut self, binding: Binding) {
         self.downloads.push(binding);
     }

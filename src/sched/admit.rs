@@ -181,6 +181,8 @@ impl Scheduler {
         let tenant = self.table[entry as usize].tenant;
         self.tenants.get_mut(tenant).served_at = self.processed;
         if first {
+            let cached = if found.sibling.is_none() { found.tokens } else { 0 };
+            self.table[entry as usize].cached = cached;
             self.charge(entry, FairUnit::Requests, 1);
             self.charge(entry, FairUnit::Tokens, u64::from(prompt));
         }

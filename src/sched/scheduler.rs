@@ -230,6 +230,11 @@ impl Scheduler {
         self.index.get(id.0).map_or(&[], |entry| &self.table[entry as usize].blocks)
     }
 
+    /// Tokens of a sequence's prompt that were in the prefix cache when it was first let in.
+    pub fn cached_tokens(&self, id: SequenceId) -> u32 {
+        self.index.get(id.0).map_or(0, |entry| self.table[entry as usize].cached)
+    }
+
     pub fn waiting(&self) -> u32 {
         count(self.queue.len())
     }

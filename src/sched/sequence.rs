@@ -96,6 +96,8 @@ pub(super) struct Sequence {
     pub number: u64,
     /// Of those, blocks that others computed.
     pub matched: u32,
+    /// Tokens found in the prefix cache when it was first let in.
+    pub cached: u32,
     /// The step that computed the prompt's last token; 0 before.
     pub prompt_step: u64,
 }

@@ -47,7 +47,7 @@ impl Scheduler {
             foretold: new.predicted,
             waits_since: now_micros,
             tag: new.tag,
-            siblings: new.siblings,
+            siblings: new.siblings && !new.uncached,
             uncached: new.uncached,
             hashes: std::mem::take(&mut s.hashes),
             ..Sequence::default()

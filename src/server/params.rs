@@ -50,6 +50,8 @@ impl Params {
                 None => Vec::new(),
             },
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
+            n: choices(fields)?,
+            cache_salt: fields.string("cache_salt")?.map(str::to_string),
             priority: fields.count("priority")?,
             tenant: tenant(fields)?,
             timeout_ms: timeout(fields)?,
@@ -129,14 +131,19 @@ fn token_limit(fields: &mut Fields<'_>) -> ApiResult<(&'static str, Option<u32>)
     }
 }
 
+/// `n`. Of `best_of` all must be asked for: none is thrown away.
+fn choices(fields: &mut Fields<'_>) -> ApiResult<Option<u32>> {
+    let (n, best_of) = (fields.count("n")?, fields.count("best_of")?);
+    match best_of {
+        Some(best) if best != n.unwrap_or(1) => {
+            Err(fields.wrong("best_of", "must be n: every choice computed is sent"))
+        }
+        _ => Ok(n),
+    }
+}
+
 /// What the API has and this server does not: refused, so that nobody takes the answer for it.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> ApiResult<()> {
-    for name in ["n", "best_of"] {
-        match fields.count(name)? {
-            None | Some(1) => {}
-            Some(_) => return Err(fields.wrong(name, "must be 1: one choice per request")),
-        }
-    }
     if let Some(format) = fields.object("response_format")?
         && format.get("type").and_then(Value::as_str) != Some("text")
     {

@@ -1,5 +1,5 @@
 //! Answers in the API's shape: chunks for streams, one document otherwise. One answer may have
-//! several choices, each an engine request of its own, whose outputs come in any order.
+//! several choices, `n` for each prompt, whose outputs come in any order.
 
 use super::app::{App, unix_seconds};
 use super::choice::{Choice, Shape};
@@ -33,7 +33,10 @@ pub(super) struct Reply {
     include_usage: bool,
     token_ids: bool,
     timings: Option<Timings>,
+    /// Those of a prompt follow each other.
     choices: Vec<Choice>,
+    /// Choices of each prompt.
+    n: usize,
 }
 
 /// The outputs of all choices, each with the index of its choice.
@@ -54,13 +57,15 @@ pub(super) async fn generate(
     for prompt in prompts {
         let mut request = params.request.clone();
         request.prompt = prompt.ids.clone();
-        let generation = engine
-            .submit(request)
+        let submitted = engine
+            .submit_choices(request)
             .map_err(|error| params.rename(ApiError::submit(&error, field)))?;
-        let index = generations.len();
-        generations.push(generation);
-        let asked = params.asked(shape);
-        reply.choices.push(Choice::new(asked, index, prompt.ids, prompt.text));
+        for generation in submitted {
+            let index = generations.len();
+            generations.push(generation);
+            let (asked, ids) = (params.asked(shape), prompt.ids.clone());
+            reply.choices.push(Choice::new(asked, index, ids, prompt.text.clone()));
+        }
     }
     app.config.telemetry.observe_choices(generations.len());
     for generation in &mut generations {
@@ -98,6 +103,7 @@ impl Reply {
             token_ids: params.return_token_ids,
             timings: params.timings.then(Timings::start),
             choices: Vec::new(),
+            n: params.request.n.unwrap_or(1).max(1) as usize,
         }
     }
 
@@ -187,13 +193,16 @@ impl Reply {
         }
     }
 
-    /// The sum over all prompts.
+    /// The sum over all prompts, each counted once, and all choices.
     fn usage(&self) -> Usage {
         let mut all = Usage::default();
-        for (_, usage) in self.choices.iter().filter_map(|choice| choice.end) {
-            all.prompt_tokens = all.prompt_tokens.saturating_add(usage.prompt_tokens);
+        for (at, choice) in self.choices.iter().enumerate() {
+            let Some((_, usage)) = choice.end else { continue };
             all.completion_tokens = all.completion_tokens.saturating_add(usage.completion_tokens);
-            all.cached_tokens = all.cached_tokens.saturating_add(usage.cached_tokens);
+            if at.is_multiple_of(self.n) {
+                all.prompt_tokens = all.prompt_tokens.saturating_add(usage.prompt_tokens);
+                all.cached_tokens = all.cached_tokens.saturating_add(usage.cached_tokens);
+            }
         }
         all
     }

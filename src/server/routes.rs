@@ -31,6 +31,7 @@ const ROUTES: &[&str] = &[
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
+    "/v1/engine/check",
     "/v1/engine/state",
     "/v1/engine/events",
 ];
@@ -62,6 +63,7 @@ pub fn router(config: ServerConfig, model: watch::Receiver<ModelState>) -> Route
         .route("/openapi.json", get(state::openapi))
         .route("/slots", get(state::slots))
         .route("/props", get(state::props))
+        .route("/v1/engine/check", get(state::check))
         .route("/v1/engine/state", get(state::state))
         .route("/v1/engine/events", get(state::events))
         .fallback(unknown_route)

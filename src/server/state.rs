@@ -1,10 +1,12 @@
 //! The engine from outside: GET /v1/engine/state and /v1/engine/events (the trace, live), /slots,
-//! /props and /metrics. All of it read from the trace's events; no text of any request.
+//! /props and /metrics, all read from the trace's events, and /v1/engine/check, answered by the
+//! engine itself. No text of any request.
 
 use super::app::App;
-use super::error::{ApiResult, json_response};
+use super::error::{ApiError, ApiResult, json_response};
 use super::sse;
 use super::telemetry::{Position, Telemetry, render};
+use crate::engine::{Checked, GenerateError};
 use crate::trace::Picture;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -35,6 +37,28 @@ pub(super) async fn state(State(app): State<Arc<App>>) -> ApiResult<Response> {
     app.engine()?;
     let picture = json!(app.config.telemetry.picture());
     Ok(json_response(StatusCode::OK, &picture))
+}
+
+/// Whether every invariant of scheduler, block pool and prefix index holds.
+pub(super) async fn check(State(app): State<Arc<App>>) -> ApiResult<Response> {
+    let engine = app.engine()?;
+    let Some(Checked { fault, status }) = engine.check().await else {
+        return Err(ApiError::generate(&GenerateError::Stopped, ""));
+    };
+    let body = json!({
+        "object": "engine.check",
+        "ok": fault.is_none(),
+        "fault": fault,
+        "step": status.steps,
+        "kv_blocks": {
+            "total": status.blocks_total,
+            "used": status.blocks_used,
+            "shared": status.blocks_shared,
+            "cached": status.blocks_cached,
+            "free": status.blocks_total - status.blocks_used - status.blocks_cached,
+        },
+    });
+    Ok(json_response(StatusCode::OK, &body))
 }
 
 /// A snapshot, then every event from there on. A watcher too slow for them gets a new snapshot.

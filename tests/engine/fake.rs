@@ -166,6 +166,11 @@ impl Runner for FakeRunner {
             return Box::pin(std::future::ready(Err(lost)));
         }
         let scratch = self.pages.len() / self.block_size - 1;
+        for copy in input.copies {
+            let at = |block: usize| block * self.block_size;
+            let from = at(copy.from.index());
+            self.pages.copy_within(from..from + self.block_size, at(copy.to.index()));
+        }
         for row in input.rows {
             let padded = row.blocks.iter().all(|b| b.index() == scratch);
             assert_eq!(row.pad, padded, "padding, and nothing else, is in the scratch block");

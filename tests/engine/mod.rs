@@ -3,6 +3,7 @@
 pub mod fake;
 
 mod asked;
+mod choices;
 mod faults;
 mod fields;
 mod held;
@@ -24,4 +25,5 @@ pub fn rows(rows: &mut Rows) {
     trace::rows(rows);
     thread::rows(rows);
     policies::rows(rows);
+    choices::rows(rows);
 }

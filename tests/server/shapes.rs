@@ -12,6 +12,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("server::chat_stream_is_exact", chat_stream_is_exact);
     rows.add("server::completion_stream_is_exact", completion_stream_is_exact);
     rows.add("server::usage_chunk_only_when_asked", usage_chunk);
+    rows.add("server::choices_have_their_index", choices);
+    rows.add("server::engine_check_answers", engine_check);
     rows.add("server::streamed_equals_whole", streamed_equals_whole);
     rows.add("server::logprobs_shapes", logprobs_shapes);
     rows.add("server::token_ids_are_returned", token_ids);
@@ -106,6 +108,52 @@ fn completion_stream_is_exact() {
 }
 
 /// Case 30.
+/// The prompt counts once, the answers each; a stream has one end.
+fn choices() {
+    let host = Host::says(SAYING);
+    let count = ids(SAYING).len() as u64 + 1;
+    for (path, body) in [(CHAT, chat(json!({}))), (TEXT, json!({"prompt": "x", "max_tokens": 50}))]
+    {
+        let one = host.ok(path, &body)["usage"]["prompt_tokens"].clone();
+        let three = json!({"n": 3, "best_of": 3});
+        let answer = host.ok(path, &with(body.clone(), three.clone()));
+        let choices = answer["choices"].as_array().unwrap();
+        let indices: Vec<_> = choices.iter().map(|c| c["index"].as_u64().unwrap()).collect();
+        assert_eq!(indices, [0, 1, 2]);
+        assert!(choices.iter().all(|c| c["finish_reason"] == "stop"));
+        assert_eq!(answer["usage"]["prompt_tokens"], one);
+        assert_eq!(answer["usage"]["completion_tokens"], 3 * count);
+        let stream = json!({"stream": true, "stream_options": {"include_usage": true}});
+        let frames = host.stream(path, &with(with(body, three), stream));
+        let (last, rest) = frames.split_last().unwrap();
+        assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &answer["usage"]));
+        for choice in choices {
+            let own = rest.iter().map(|f| &f["choices"][0]);
+            let own: Vec<_> = own.filter(|c| c["index"] == choice["index"]).collect();
+            let text = |c: &&Value| {
+                let content = c["delta"]["content"].as_str().or(c["text"].as_str());
+                content.unwrap_or_default().to_string()
+            };
+            let whole = choice["message"]["content"].as_str().or(choice["text"].as_str());
+            assert_eq!(own.iter().map(text).collect::<String>(), whole.unwrap());
+            let ends = own.iter().filter(|c| c["finish_reason"] == "stop").count();
+            assert_eq!(ends, 1);
+        }
+    }
+    // One more prompt of two tokens: the sum is over prompts, not over choices.
+    let body = json!({"prompt": [[300, 301], [302]], "n": 2, "max_tokens": 1});
+    let usage = host.ok(TEXT, &body)["usage"].clone();
+    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(3), &json!(4)));
+}
+
+fn engine_check() {
+    let host = Host::says(SAYING);
+    host.ok(CHAT, &chat(json!({})));
+    let reply = host.get("/v1/engine/check").json();
+    assert_eq!((&reply["ok"], &reply["fault"]), (&json!(true), &Value::Null), "{reply}");
+    assert_eq!(reply["kv_blocks"]["used"], 0);
+}
+
 fn usage_chunk() {
     let host = Host::says(SAYING);
     let whole = host.ok(CHAT, &chat(json!({})))["usage"].clone();

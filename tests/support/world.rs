@@ -29,6 +29,9 @@ pub struct Outcome {
     /// Rows that sampled, and rows of padding that were of one position.
     pub sampled: usize,
     pub padded: usize,
+    /// Hits in the prefix cache, and blocks copied.
+    pub matched: usize,
+    pub copied: usize,
     pub state: EngineState,
 }
 
@@ -76,7 +79,8 @@ impl World {
         }
     }
 
-    /// Runs `requests`, all there from the start, until nothing is open.
+    /// Runs `requests`, all there from the start, until nothing is open. The answers are those of
+    /// the first request's choices, then the second's, and so on.
     pub fn run(&self, limits: Limits, requests: &[GenerateRequest]) -> Outcome {
         self.run_with(limits, requests, |_| {})
     }
@@ -95,8 +99,13 @@ impl World {
         change(&mut config);
         let mut engine = Engine::new(self.runner.clone(), self.card(), config);
         let handle = engine.handle();
-        let submit = |r: &GenerateRequest| handle.submit(r.clone());
-        let open: Vec<_> = requests.iter().map(submit).collect();
+        let mut open = Vec::new();
+        for request in requests {
+            match handle.submit_choices(request.clone()) {
+                Ok(choices) => open.extend(choices.into_iter().map(Ok)),
+                Err(refusal) => open.push(Err(refusal)),
+            }
+        }
         while pollster::block_on(engine.step()) == Stepped::Ran {}
         let collect = |submitted: Result<_, _>| match submitted {
             Ok(generation) => {
@@ -111,10 +120,12 @@ impl World {
         let events = events.lock().expect("events");
         assert_eq!(events.dropped(), 0);
         let (mut preempted, mut mixed, mut kinds) = (0, 0, (0, 0));
-        let (mut sampled, mut padded) = (0, 0);
+        let (mut sampled, mut padded, mut matched, mut copied) = (0, 0, 0, 0);
         for stamped in events.events() {
             match &stamped.event {
                 Event::SequencePreempted { .. } => preempted += 1,
+                Event::PrefixMatched { .. } => matched += 1,
+                Event::BlockCopied { .. } => copied += 1,
                 Event::TokenSampled { .. } => sampled += 1,
                 Event::RowPadded { len: 1, .. } => padded += 1,
                 Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
@@ -126,6 +137,7 @@ impl World {
                 _ => {}
             }
         }
-        Outcome { answers, preempted, mixed, sampled, padded, state: status.state }
+        let state = status.state;
+        Outcome { answers, preempted, mixed, sampled, padded, matched, copied, state }
     }
 }

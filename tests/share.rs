@@ -1,0 +1,150 @@
+//! Rows of `share`: blocks that sequences share change no bit of anybody's answer. Ids and
+//! log-probabilities through the whole engine, on both devices.
+
+use crate::models::craft::Checkpoint;
+use crate::support::{On, Rows, World};
+use std::sync::{Arc, Mutex};
+use tilewright::base::{Limits, PrefixCache, SequenceId, threefry2x32};
+use tilewright::engine::{Completion, GenerateRequest, LoadOptions, choice_seed, fable};
+use tilewright::trace::{Event, RingSink};
+
+pub fn rows(rows: &mut Rows) {
+    for (on, present) in On::all() {
+        let device = on.name();
+        for block_size in [16, 32] {
+            let name = format!("share::no_bit_changes_{block_size}.{device}");
+            rows.add_if(present.clone(), name, move |()| no_bit_changes(on, block_size));
+        }
+        let name = format!("share::hit_of_512_computes_little.{device}");
+        rows.add_if(present, name, move |()| hit_of_512(on));
+    }
+}
+
+fn ids(seed: u32, count: u32) -> Vec<u32> {
+    (0..count).map(|at| 3 + threefry2x32([seed, 9], [at, 0])[0] % 1500).collect()
+}
+
+fn open(on: On, block_size: u32) -> World {
+    let weights = Checkpoint::fable(2).folder();
+    let options = LoadOptions {
+        context: Some(640),
+        sequences: Some(8),
+        step_tokens: Some(128),
+        block_size: Some(block_size),
+        ..LoadOptions::default()
+    };
+    World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Prompts that begin alike; two of several choices, one of them at a block's edge.
+fn requests() -> Vec<GenerateRequest> {
+    let request = |(seed, common, own, n): (u32, u32, u32, u32)| GenerateRequest {
+        prompt: [ids(1, common), ids(seed, own)].concat(),
+        max_tokens: Some(10),
+        ignore_eos: true,
+        temperature: Some(if n == 1 { 0.0 } else { 0.9 }),
+        seed: Some(u64::from(seed)),
+        logprobs: Some(1),
+        n: Some(n),
+        ..GenerateRequest::default()
+    };
+    [(2, 50, 7, 1), (3, 50, 11, 3), (3, 50, 11, 1), (4, 48, 0, 2), (5, 33, 1, 1)]
+        .map(request)
+        .into()
+}
+
+/// The same with every choice a request of its own.
+fn apart(requests: &[GenerateRequest]) -> Vec<GenerateRequest> {
+    let split = requests.iter().flat_map(|r| {
+        (0..r.n.unwrap_or(1)).map(move |index| GenerateRequest {
+            seed: r.seed.map(|seed| choice_seed(seed, index)),
+            n: None,
+            ..r.clone()
+        })
+    });
+    split.collect()
+}
+
+/// What must not change: how much was found in the cache may.
+fn bits(answers: Vec<Completion>) -> Vec<Completion> {
+    let strip = |mut answer: Completion| {
+        answer.usage.cached_tokens = 0;
+        answer
+    };
+    answers.into_iter().map(strip).collect()
+}
+
+fn no_bit_changes(on: On, block_size: u32) {
+    let world = open(on, block_size);
+    let requests = requests();
+    let roomy = Limits { blocks: 60, ..world.limits };
+    let run = |limits, requests: &[GenerateRequest], prefix_cache, every| {
+        world.run_with(limits, requests, |config| {
+            config.policies.prefix_cache = prefix_cache;
+            config.force_preemption_every = every;
+        })
+    };
+    let alone = run(roomy, &apart(&requests), PrefixCache::Off, None);
+    assert_eq!((alone.matched, alone.copied, alone.preempted), (0, 0, 0));
+    let expected = bits(alone.all());
+    assert_ne!(expected[1].ids(), expected[2].ids(), "choices differ");
+    for prefix_cache in [PrefixCache::On, PrefixCache::Off] {
+        for (step_tokens_max, every) in [(16, None), (128, None), (128, Some(3))] {
+            let limits = Limits { step_tokens_max, ..roomy };
+            let together = run(limits, &requests, prefix_cache, every);
+            let what = format!("{prefix_cache}, {step_tokens_max} tokens, preempted {every:?}");
+            assert_eq!(together.matched > 0, prefix_cache == PrefixCache::On, "{what}");
+            // One at a block's edge in blocks of 16 needs no copy but of the block's last token.
+            assert!(together.copied >= 3, "{what}: {} copies", together.copied);
+            assert_eq!(together.preempted > 0, every.is_some(), "{what}");
+            assert!(bits(together.all()) == expected, "{what}");
+        }
+    }
+}
+
+/// The first token after a prompt whose first 512 tokens are cached costs at most 15 % of what it
+/// costs without; the times are printed, not judged.
+fn hit_of_512(on: On) {
+    let weights = fable().expect("fable");
+    let options = LoadOptions {
+        context: Some(640),
+        sequences: Some(4),
+        step_tokens: Some(64),
+        ..LoadOptions::default()
+    };
+    let world = World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"));
+    let request = |seed: u32| GenerateRequest {
+        prompt: [ids(1, 512), ids(seed, 16)].concat(),
+        max_tokens: Some(1),
+        ..GenerateRequest::default()
+    };
+    let events = Arc::new(Mutex::new(RingSink::new(1 << 12)));
+    let limits = Limits { sequences_max: 1, ..world.limits };
+    let answers = world
+        .run_with(limits, &[request(2), request(3)], |c| c.sinks.push(Box::new(events.clone())))
+        .all();
+    assert_eq!((answers[0].usage.cached_tokens, answers[1].usage.cached_tokens), (0, 512));
+    let events = events.lock().expect("events");
+    let cost = |id: u32| {
+        let (mut tokens, mut start) = (0, 0);
+        for stamped in events.events() {
+            match stamped.event {
+                Event::SequenceAdmitted { sequence: SequenceId(s), .. } if s == id => {
+                    start = stamped.micros;
+                }
+                Event::RowPlanned { sequence: SequenceId(s), len, .. } if s == id => tokens += len,
+                Event::TokenSampled { sequence: SequenceId(s), .. } if s == id => {
+                    return (tokens, stamped.micros - start);
+                }
+                _ => {}
+            }
+        }
+        panic!("{id} has no token");
+    };
+    let (miss, hit) = (cost(0), cost(1));
+    println!(
+        "first token: miss {} tokens, {} µs; hit {} tokens, {} µs",
+        miss.0, miss.1, hit.0, hit.1
+    );
+    assert!(hit.0 * 100 <= miss.0 * 15, "{hit:?} after {miss:?}");
+}
