@@ -178,9 +178,10 @@ fn inspect() {
     }
 }
 
+/// The rows' program sees no display.
 fn no_command_points_to_serve() {
     let ran = run(&[]);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     assert!(ran.err.contains("tilewright serve"), "{ran:?}");
 }

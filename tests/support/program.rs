@@ -13,12 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Arguments that make a start quick: a small KV cache, and no measuring of the step budget.
 pub const QUICK: [&str; 4] = ["--kv-memory", "32MiB", "--max-num-batched-tokens", "64"];
 
-/// The program, with none of the caller's own settings.
+/// The program, with none of the caller's own settings, and no display to open a window on.
 pub fn tilewright(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright"));
     command.args(args).stdin(Stdio::null()).env("COLUMNS", "100");
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TILEWRIGHT_") {
+        let text = name.to_string_lossy();
+        let display = ["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"].contains(&&*text);
+        if display || text.starts_with("TILEWRIGHT_") {
             command.env_remove(name);
         }
     }
