@@ -151,7 +151,7 @@ impl EngineHandle {
             timeout_ms: request.timeout_ms,
             produced: 0,
             cached_tokens: 0,
-            asked: request.question.clone().map(|asked| Collected::new(asked, prompt_tokens)),
+            asked: request.question.map(|asked| Collected::new(asked, prompt_tokens)),
             text: self.shared.card.tokenizer.stream(),
             stops: StopMatcher::new(request.stop.clone()),
             sender,

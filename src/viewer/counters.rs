@@ -23,7 +23,9 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
 }
 
 fn curves(ui: &mut Ui, recent: &[StepRow]) {
-    let named: [(&str, Color32, fn(&StepRow) -> f64); 4] = [
+    /// Name, colour, and what it shows of a step.
+    type Curve = (&'static str, Color32, fn(&StepRow) -> f64);
+    let named: [Curve; 4] = [
         ("free blocks", paint::DECODE, |r| f64::from(r.free)),
         ("waiting", paint::QUEUED, |r| f64::from(r.waiting)),
         ("rows", paint::PREFILL, |r| f64::from(r.rows)),

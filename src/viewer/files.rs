@@ -25,7 +25,7 @@ pub fn read_recording(
         Box::new(from)
     };
     let mut reader = Reader::new(from)?;
-    while let Some(event) = reader.next() {
+    for event in reader.by_ref() {
         take(event?);
     }
     Ok(reader.header().clone())

@@ -19,9 +19,7 @@ pub(super) fn to_gguf(weights: &Weights) -> Result<Vec<(String, KeyValue)>, Conv
     let mut out = Vec::new();
     let mut push = |key: &str, value| out.push((format!("tokenizer.ggml.{key}"), value));
     push("model", KeyValue::Text(vocab.model));
-    for (key, text) in [("pre", vocab.pre)] {
-        text.into_iter().for_each(|text| push(key, KeyValue::Text(text)));
-    }
+    vocab.pre.into_iter().for_each(|text| push("pre", KeyValue::Text(text)));
     push("tokens", KeyValue::Texts(vocab.tokens));
     push("token_type", KeyValue::I32s(vocab.token_types.iter().map(|t| *t as i32).collect()));
     if !vocab.scores.is_empty() {
