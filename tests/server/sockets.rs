@@ -167,7 +167,8 @@ fn gone_while_prefilling() {
     let served = Served::small();
     served.host.knobs.pass(0);
     for turn in 0..TURNS {
-        let body = json!({"prompt": vec![300; 1900], "stream": turn % 3 != 0});
+        // Each its own prompt: nothing of one before is found in the prefix cache.
+        let body = json!({"prompt": vec![300 + turn; 1900], "stream": turn % 3 != 0});
         let stream = served.post(TEXT, &body);
         served.host.knobs.until_held();
         served.host.knobs.pass(2);
