@@ -347,7 +347,7 @@ fn rooms(
             Err(ModelError::Device(DeviceError::OutOfMemory { .. })) if options.blocks > 1 => {
                 loader.free_from(before);
                 options.blocks /= 2;
-                let pool = u32::try_from(pool_tokens(&options)).unwrap_or(u32::MAX);
+                let pool = options.blocks.saturating_mul(options.block_size);
                 options.context_max = options.context_max.min(pool);
             }
             done => return Ok((options, done?)),
