@@ -5,6 +5,8 @@
 // q: [T][q_stride/4] vec4   k: [T][k_stride/4] vec4   wq: [q_dim/4] vec4   wk: [k_dim/4] vec4
 // Dimensions and strides are multiples of 4.
 
+#import rms
+
 struct Params {
     tokens: u32,
     q_groups: u32,
@@ -23,8 +25,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> wk: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> q: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> k: array<vec4<f32>>;
-
-var<workgroup> part: array<f32, WG>;
 
 fn load(of_q: bool, at: u32) -> vec4<f32> {
     if (of_q) {
@@ -48,19 +48,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     let base = t * (select(p.k_stride, p.q_stride, of_q) / 4u) + group * vectors;
     var sum = 0.0;
     for (var i = local.x; i < vectors; i += WG) {
-        let v = load(of_q, base + i);
-        sum = fma(v.x, v.x, sum);
-        sum = fma(v.y, v.y, sum);
-        sum = fma(v.z, v.z, sum);
-        sum = fma(v.w, v.w, sum);
+        sum = add_squares(sum, load(of_q, base + i));
     }
-    part[local.x] = sum;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < WG; i++) {
-        total += part[i];
-    }
-    let scale = 1.0 / sqrt(total / f32(dim) + p.eps);
+    let scale = inverse_rms(sum, local.x, dim, p.eps);
     for (var i = local.x; i < vectors; i += WG) {
         let v = load(of_q, base + i) * scale;
         if (of_q) {

@@ -3,6 +3,8 @@
 //
 // x: [..][x_stride/4] vec4   w: [dim/4] vec4   y: [rows][y_stride/4] vec4   dim is a multiple of 4.
 
+#import rms
+
 struct Params {
     rows: u32,
     dim: u32,
@@ -22,8 +24,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 
-var<workgroup> part: array<f32, WG>;
-
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let r = group.y * p.grid_x + group.x;
@@ -38,19 +38,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let vectors = p.dim / 4u;
     var sum = 0.0;
     for (var i = local.x; i < vectors; i += WG) {
-        let v = x[base + i];
-        sum = fma(v.x, v.x, sum);
-        sum = fma(v.y, v.y, sum);
-        sum = fma(v.z, v.z, sum);
-        sum = fma(v.w, v.w, sum);
+        sum = add_squares(sum, x[base + i]);
     }
-    part[local.x] = sum;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < WG; i++) {
-        total += part[i];
-    }
-    let scale = 1.0 / sqrt(total / f32(p.dim) + p.eps);
+    let scale = inverse_rms(sum, local.x, p.dim, p.eps);
     let to = r * (p.y_stride / 4u);
     for (var i = local.x; i < vectors; i += WG) {
         var out = (x[base + i] * scale) * (w[i] + p.offset);

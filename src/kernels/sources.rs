@@ -62,6 +62,7 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/quant_q5_k"
     "lib/quant_q6_k"
     "lib/quant_q8_0"
+    "lib/rms"
     "lib/two_bits"
     "lib/words_u32"
     "lib/words_u64"
