@@ -1,5 +1,6 @@
 //! The command line, as the user wrote it.
 
+#[cfg(feature = "server")]
 use crate::log::LogFormat;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -4,10 +4,6 @@
 use clap::ValueEnum;
 use std::fmt;
 use std::sync::OnceLock;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, fmt as lines};
 
 /// How lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -18,8 +14,12 @@ pub enum LogFormat {
 
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
-/// Starts logging. `level` is a level, or targets with levels: `info,http=off`.
-pub fn start(format: LogFormat, level: &Targets) {
+/// Starts logging; a server does. `level` is a level, or targets with levels: `info,http=off`.
+#[cfg(feature = "server")]
+pub fn start(format: LogFormat, level: &tracing_subscriber::filter::Targets) {
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+    use tracing_subscriber::{Layer, fmt as lines};
     let out = lines::layer().with_writer(std::io::stderr);
     let layer = match format {
         LogFormat::Text => out.with_ansi(false).boxed(),

@@ -2,7 +2,9 @@
 
 use clap::Args;
 use std::str::FromStr;
-use tilewright::base::{Admission, Batching, Limits, Order, Policies, Prefill, Victim};
+use tilewright::base::{
+    Admission, Batching, Limits, Order, Policies, Prefill, PrefixCache, Victim,
+};
 
 /// Every choice of the scheduler.
 #[derive(Args, Clone)]
@@ -33,6 +35,10 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = permille)]
     #[arg(env = "TILEWRIGHT_WATERMARK")]
     pub watermark: u32,
+    /// Whether prompts use blocks that hold the same tokens already: on or off.
+    #[arg(long, default_value_t = Policies::default().prefix_cache, value_name = "POLICY")]
+    #[arg(env = "TILEWRIGHT_PREFIX_CACHE", value_parser = PrefixCache::from_str)]
+    pub prefix_cache: PrefixCache,
     /// Who is preempted when memory runs out, always a junior: youngest, least-lost (fewest
     /// computed tokens) or most-blocks.
     #[arg(long, default_value_t = Policies::default().victim, env = "TILEWRIGHT_VICTIM")]
@@ -81,7 +87,7 @@ impl PolicyArgs {
             aging: self.aging.0,
             bypass_max: self.bypass,
             itl_target_micros: self.itl_target,
-            ..Policies::default()
+            prefix_cache: self.prefix_cache,
         }
     }
 }
