@@ -15,6 +15,8 @@ mod fable_http;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod kernels;
+#[cfg(feature = "viewer")]
+mod measures;
 mod models;
 mod quality;
 mod sampling;
@@ -44,6 +46,8 @@ fn main() -> std::process::ExitCode {
     #[cfg(feature = "gpu")]
     gpu::rows(&mut rows);
     kernels::rows(&mut rows);
+    #[cfg(feature = "viewer")]
+    measures::rows(&mut rows);
     models::rows(&mut rows);
     quality::rows(&mut rows);
     sampling::rows(&mut rows);

@@ -4,7 +4,7 @@
 //! A step's device time is shared by a model of step time: with `fixed` the cost of an empty step
 //! and a marginal cost per row, `own` is what the row alone would have cost (fixed + its marginal
 //! cost) and the others' parts are their marginal costs, all scaled to the time measured. What
-//! the host does between two steps is `scheduling`; what no event explains is `unexplained`.
+//! the host does between two steps is `scheduling`; what lost events leave open is `unexplained`.
 
 use super::event::{Event, Stamped};
 use crate::base::SequenceId;
@@ -32,6 +32,7 @@ pub struct Parts {
     /// In its slot without a row, or kept out, because no block was free.
     pub memory: u64,
     pub scheduling: u64,
+    /// Before a loss of events.
     pub unexplained: u64,
 }
 
@@ -167,6 +168,12 @@ impl Attribution {
             }
             Event::SequenceFinished { sequence, .. } => {
                 self.tracks.remove(&sequence);
+            }
+            Event::EventsDropped { .. } => {
+                for track in self.tracks.values_mut() {
+                    track.parts.unexplained += now.saturating_sub(track.mark);
+                    track.mark = track.mark.max(now);
+                }
             }
             _ => {}
         }
