@@ -2,11 +2,11 @@
 //! recording and reads the sampled ids.
 
 use super::runner_api::{
-    Capacity, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled, StepInput,
-    StepOutput, TokenLogprobs, Wanted,
+    Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
+    StepInput, StepOutput, TokenLogprobs, Wanted,
 };
-use crate::model::{Batch, Edit, Model, SampleResult, SampleRow};
-use crate::record::{Device, DeviceError, Recording};
+use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
+use crate::record::{Device, DeviceError, Recording, Timing};
 use std::collections::BTreeMap;
 
 /// Added to the logit of a token that may not be chosen. Finite, so that no NaN arises.
@@ -104,6 +104,18 @@ impl DeviceRunner {
     }
 }
 
+/// The launches of a step, summed by kernel.
+fn by_kernel(timings: &[Timing]) -> Vec<KernelTime> {
+    let mut all: BTreeMap<_, KernelTime> = BTreeMap::new();
+    for timing in timings {
+        let fresh = || KernelTime { kernel: kernel_name(timing.variant), launches: 0, nanos: 0 };
+        let time = all.entry(timing.variant).or_insert_with(fresh);
+        time.launches += 1;
+        time.nanos = time.nanos.saturating_add(timing.nanos);
+    }
+    all.into_values().collect()
+}
+
 /// Log-probabilities of tokens that were given.
 fn scored(results: impl Iterator<Item = SampleResult>) -> Probed {
     let one = |r: SampleResult| r.finite.then_some(TokenLogprobs { chosen: r.logprob, top: r.top });
@@ -186,7 +198,9 @@ impl Runner for DeviceRunner {
                 let found = self.model.results(&self.batch, &finished.bytes).len();
                 RunError::WrongCount { expected, found }
             };
-            self.answers(input, &finished.bytes).ok_or_else(short)
+            let mut output = self.answers(input, &finished.bytes).ok_or_else(short)?;
+            output.kernels = by_kernel(&finished.timings);
+            Ok(output)
         })
     }
 }

@@ -98,12 +98,22 @@ pub struct StepOutput {
     pub sampled: Vec<Sampled>,
     /// One for each probing row, in the plan's order.
     pub probed: Vec<Probed>,
+    /// Device time by kernel, where it is taken.
+    pub kernels: Vec<KernelTime>,
+}
+
+/// What the launches of one kernel took in a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelTime {
+    pub kernel: &'static str,
+    pub launches: u32,
+    pub nanos: u64,
 }
 
 impl From<Vec<Sampled>> for StepOutput {
     /// A step that was asked about no prompt.
     fn from(sampled: Vec<Sampled>) -> Self {
-        Self { sampled, probed: Vec::new() }
+        Self { sampled, ..Self::default() }
     }
 }
 

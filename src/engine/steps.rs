@@ -246,6 +246,13 @@ impl<R: Runner> Engine<R> {
                     build_micros: built - planned,
                     device_micros: ran - built,
                 });
+                let step = self.plan.step;
+                self.events.extend(output.kernels.iter().map(|time| Event::KernelTimed {
+                    step,
+                    kernel: time.kernel.to_string(),
+                    launches: time.launches,
+                    nanos: time.nanos,
+                }));
                 self.times.observe(work, ran - began);
                 self.sched.charge_time(&self.plan, ran - built);
                 self.commit(output, ran);

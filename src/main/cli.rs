@@ -84,6 +84,9 @@ pub struct DeviceArgs {
     /// Compile shaders with bounds checks [default: false].
     #[arg(long, env = "TILEWRIGHT_CHECKED", help_heading = "Device", value_parser = switch())]
     pub checked_shaders: bool,
+    /// Time every kernel launch, for the trace and the window; steps take longer [default: false].
+    #[arg(long, env = "TILEWRIGHT_KERNEL_TIMES", help_heading = "Device", value_parser = switch())]
+    pub kernel_times: bool,
 }
 
 #[derive(Args, Clone)]

@@ -35,6 +35,7 @@ fn gpu(args: &DeviceArgs) -> Result<Box<dyn Device>> {
             text => text.parse().unwrap_or_else(|never: std::convert::Infallible| match never {}),
         },
         checked: args.checked_shaders,
+        timings: args.kernel_times,
         ..Default::default()
     };
     match pollster::block_on(tilewright::gpu::Gpu::open(&options)) {

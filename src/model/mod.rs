@@ -25,3 +25,10 @@ pub use rename::{Renamed, renamed};
 pub use rope::Scaling;
 pub use self_check::self_check;
 pub use spec::{Moe, Rope, Rotation, Spec};
+
+use crate::record::VariantId;
+
+/// The name of what a launch ran, for people.
+pub fn kernel_name(variant: VariantId) -> &'static str {
+    crate::kernels::get(variant).map_or("unknown", |v| v.name.as_str())
+}

@@ -7,7 +7,7 @@ use super::error::{ApiError, ApiResult, json_response};
 use super::sse;
 use super::telemetry::{Position, Telemetry, render};
 use crate::engine::{Checked, GenerateError};
-use crate::trace::Picture;
+use crate::trace::{Picture, SNAPSHOT};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::sse::Event;
@@ -76,7 +76,7 @@ fn watch(telemetry: Telemetry, news: watch::Receiver<u64>) -> impl Stream<Item =
             let (events, next) = match position {
                 Position::Lost => {
                     let picture = telemetry.picture();
-                    let event = Event::default().event("snapshot").data(json!(picture).to_string());
+                    let event = Event::default().event(SNAPSHOT).data(json!(picture).to_string());
                     (vec![event], Position::At(picture.seq))
                 }
                 Position::At(seq) => match telemetry.feed(|feed| feed.since(seq)) {

@@ -59,6 +59,11 @@ impl History {
         }
     }
 
+    /// The same for a stream that is joined late: `picture` is its state so far.
+    pub fn resume(picture: Picture, bytes_max: usize) -> Self {
+        Self { live: picture, ..Self::new(bytes_max) }
+    }
+
     /// Adds the next event; true when old ones were forgotten for it.
     pub fn push(&mut self, stamped: &Stamped) -> bool {
         // A step is never split: the picture of its end is behind its last event.
@@ -99,7 +104,7 @@ impl History {
 
     /// The oldest step that can be shown whole.
     pub fn oldest_step(&self) -> u64 {
-        self.segments.front().map_or(0, Segment::first_step)
+        self.segments.front().map_or(self.live.step, Segment::first_step)
     }
 
     pub fn newest_step(&self) -> u64 {

@@ -7,6 +7,7 @@
 mod attribute;
 mod codec;
 mod event;
+mod feed;
 mod file;
 mod fold;
 mod histogram;
@@ -23,6 +24,7 @@ pub use event::{
     BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptReason, Refusal,
     Stamped,
 };
+pub use feed::{FeedReader, SNAPSHOT, Told};
 pub use file::{FileSink, Written};
 pub use fold::fold;
 pub use histogram::Histogram;

@@ -2,7 +2,7 @@
 //! tokens. A fold like the picture, but of the past instead of the present.
 
 use crate::base::{RequestId, SequenceId, TokenId};
-use crate::trace::{Event, FinishReason, Stamped};
+use crate::trace::{Event, FinishReason, Picture, Stamped};
 use std::collections::BTreeMap;
 
 /// What a sequence did between two moments.
@@ -113,6 +113,36 @@ pub struct Lives {
 }
 
 impl Lives {
+    /// The sequences of a stream that is joined late, without their past.
+    pub fn resume(picture: &Picture) -> Self {
+        let stamped = |micros| Stamped {
+            seq: picture.seq,
+            step: picture.step,
+            micros,
+            event: Event::Unknown,
+        };
+        let all = picture.sequences.iter().map(|(&sequence, seen)| {
+            let mut life = Life {
+                request: seen.request,
+                prompt: seen.prompt,
+                max_new_tokens: seen.max_new_tokens,
+                tenant: seen.tenant,
+                class: seen.class,
+                arrived_micros: seen.arrived_micros,
+                slot: seen.slot,
+                computed_once: seen.computed,
+                preemptions: seen.preemptions,
+                ..Life::default()
+            };
+            if seen.slot.is_none() {
+                let phase = if seen.preemptions > 0 { Phase::Preempted } else { Phase::Queued };
+                life.open(phase, &stamped(picture.micros));
+            }
+            (sequence, life)
+        });
+        Self { all: all.collect(), ..Self::default() }
+    }
+
     pub fn get(&self, sequence: SequenceId) -> Option<&Life> {
         self.all.get(&sequence)
     }

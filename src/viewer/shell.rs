@@ -17,7 +17,7 @@ use super::view::{View, first_layout};
 use super::why::{self, Decisions};
 use super::{blocks, composition, counters, details, queue, scrub, slots, text, timeline};
 use crate::base::RequestId;
-use crate::trace::{Cursor, History, Stamped};
+use crate::trace::{Cursor, History, Picture, Stamped};
 use egui::{Context, Frame, Margin, Panel, RichText, Ui, WidgetText};
 use egui_tiles::{SimplificationOptions, TileId, Tree, UiResponse};
 use serde::{Deserialize, Serialize};
@@ -106,6 +106,13 @@ impl Viewer {
             engine: self.engine.clone(),
             ..fresh
         };
+    }
+
+    /// Joins the source's stream late, or again after a loss: `picture` is its state so far.
+    pub fn resume(&mut self, picture: Picture) {
+        self.open(self.source.clone(), self.words.clone());
+        self.lives = Lives::resume(&picture);
+        self.history = History::resume(picture, HISTORY_BYTES);
     }
 
     /// The next event of the source.

@@ -13,6 +13,8 @@ pub enum Source {
     Nothing,
     /// An engine in this process, with its model and device by name.
     Engine { model: String, device: String },
+    /// A server elsewhere, watched through its event feed.
+    Remote { url: String },
     /// A file written by `--record`.
     Recording { name: String },
 }
@@ -27,6 +29,7 @@ impl Source {
         match self {
             Self::Nothing => "nothing open".to_string(),
             Self::Engine { model, device } => format!("{model} on {device}"),
+            Self::Remote { url } => format!("server {url}"),
             Self::Recording { name } => format!("recording {name}"),
         }
     }

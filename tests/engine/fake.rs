@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
-    Engine, EngineConfig, EngineHandle, ModelCard, Probe, Probed, RunError, RunFuture, Runner,
-    SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow, TokenLogprobs, Wanted,
+    Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, Probe, Probed, RunError, RunFuture,
+    Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow, TokenLogprobs,
+    Wanted,
 };
 use tilewright::text::{Tokenizer, TokenizerExtra};
 
@@ -182,7 +183,9 @@ impl Runner for FakeRunner {
         }
         let sampled = input.sampling().map(|(row, s)| self.answer(row, s)).collect();
         let probed = input.probing().map(|(row, probe)| self.probe(row, probe)).collect();
-        Box::pin(std::future::ready(Ok(StepOutput { sampled, probed })))
+        let launches = input.rows.len() as u32;
+        let kernels = vec![KernelTime { kernel: "fake", launches, nanos: 7 }];
+        Box::pin(std::future::ready(Ok(StepOutput { sampled, probed, kernels })))
     }
 }
 

@@ -41,6 +41,12 @@ fn events_are_stamped_in_order() {
     assert!(events[0].micros == 250, "the injected clock stamps: {:?}", events[0]);
     let count = |want: fn(&Event) -> bool| events.iter().filter(|e| want(&e.event)).count() as u64;
     assert_eq!(count(|e| matches!(e, Event::StepRan { .. })), world.handle.status().steps);
+    let timed =
+        |e: &Event| matches!(e, Event::KernelTimed { kernel, nanos: 7, .. } if kernel == "fake");
+    assert_eq!(
+        events.iter().filter(|e| timed(&e.event)).count() as u64,
+        world.handle.status().steps
+    );
     assert_eq!(count(|e| matches!(e, Event::TokenSampled { .. })), 15);
     assert_eq!(count(|e| matches!(e, Event::SequenceFinished { .. })), 3);
     assert_eq!(count(|e| matches!(e, Event::RequestArrived { .. })), 3);
