@@ -33,6 +33,9 @@ mod quality;
 #[cfg(feature = "viewer")]
 #[path = "main/recording.rs"]
 mod recording;
+#[cfg(feature = "viewer")]
+#[path = "main/remote.rs"]
+mod remote;
 #[cfg(feature = "server")]
 #[path = "main/serve.rs"]
 mod serve;
@@ -43,6 +46,9 @@ mod verify;
 #[cfg(feature = "viewer")]
 #[path = "main/view.rs"]
 mod view;
+#[cfg(feature = "window")]
+#[path = "main/watch.rs"]
+mod watch;
 #[cfg(feature = "window")]
 #[path = "main/window.rs"]
 mod window;

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
 use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId, Victim};
 use tilewright::trace::{
-    BlockList, DelayReason, Event, EvictReason, FileSink, FinishReason, Header, LimitsReason,
-    Picture, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, TraceError, Written, fold,
-    sentence, write_header, write_line,
+    BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason, Header,
+    LimitsReason, Picture, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, Told,
+    TraceError, Written, fold, sentence, write_header, write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -22,6 +22,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("trace::fold_survives_losses_and_lies", fold_survives_losses_and_lies);
     rows.add("trace::events_are_small", || assert!(size_of::<Event>() <= 64));
     rows.add("trace::decisions_say_why", decisions_say_why);
+    rows.add("trace::feeds_are_read", feeds_are_read);
     rows.add("trace::picture_shows_fill_and_owner", picture_shows_fill_and_owner);
 }
 
@@ -430,4 +431,23 @@ fn decisions_say_why() {
     let choice = |predicted| said(choice(predicted));
     assert!(choice(48_000).contains("48.0 ms are predicted"), "{}", choice(48_000));
     assert!(!choice(48_000).contains("cannot be met") && choice(60_000).contains("cannot be met"));
+}
+
+/// Frames of a server, with the comments and line ends that proxies and servers put between.
+fn feeds_are_read() {
+    let picture = Picture { seq: 7, step: 3, ..Picture::default() };
+    let event = Stamped { seq: 7, step: 3, micros: 9, event: arrival(5, 6) };
+    let later = r#"{"seq":8,"step":3,"micros":9,"event":{"kind":"OfALaterVersion"}}"#;
+    let (whole, one) = (serde_json::json!(picture), serde_json::json!(event));
+    let text = format!(
+        ": ping\n\nevent: snapshot\ndata: {whole}\n\n:\nid: 4\ndata:{one}\n\ndata: {later}\n\n\n"
+    );
+    let mut reader = FeedReader::default();
+    let told = text.lines().filter_map(|line| reader.line(line).expect("a feed"));
+    assert_eq!(told.collect::<Vec<_>>(), [Told::Snapshot(Box::new(picture)), Told::Event(event)]);
+    for damaged in ["event: snapshot\ndata: {}\n\n", "data: [DONE]\n\n", "data: {\n\n"] {
+        let mut reader = FeedReader::default();
+        let failed = damaged.lines().find_map(|line| reader.line(line).err());
+        assert!(matches!(failed, Some(TraceError::Line { .. })), "{damaged}: {failed:?}");
+    }
 }

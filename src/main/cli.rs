@@ -30,10 +30,10 @@ pub enum Command {
     /// Talk with a model in the terminal.
     #[command(after_help = "Example: tilewright chat --system \"Answer in one word.\"")]
     Chat(ChatArgs),
-    /// Look at a recording or a preset: in the window, or as a picture with no display.
+    /// Look at a recording, a preset or a server, in the window or as a picture.
     #[cfg(feature = "viewer")]
-    #[command(after_help = "Examples:\n  tilewright view run.jsonl\n  tilewright view --preset \
-        overload --screenshot blocks.png --view blocks --at 40")]
+    #[command(after_help = "Examples:\n  tilewright view run.jsonl\n  tilewright view \
+        http://127.0.0.1:8080\n  tilewright view --preset overload --screenshot blocks.png --view blocks --at 40")]
     View(ViewArgs),
     /// Show what a model's files hold: shape, tensors, tokenizer, chat template.
     #[command(after_help = "Example: tilewright inspect model.gguf --json")]
@@ -263,8 +263,13 @@ pub enum ViewTheme {
 #[cfg(feature = "viewer")]
 #[derive(Args)]
 pub struct ViewArgs {
-    /// Recording made with --record, plain or gzip [default: none, an engine with the model].
+    /// Recording made with --record, plain or gzip, or the address of a server, http://HOST:PORT
+    /// [default: none, an engine with the model].
+    #[arg(value_name = "FILE|URL")]
     pub file: Option<PathBuf>,
+    /// Key of the server at the address [default: none].
+    #[arg(long, value_name = "KEY", env = "TILEWRIGHT_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
     /// Run this scene: four-users, shared-prefix, overload, long-prompt-stall, static-batches or
     /// continuous-batches [default: none].
     #[arg(long, value_name = "NAME", env = "TILEWRIGHT_PRESET", conflicts_with = "file")]

@@ -3,18 +3,20 @@
 use crate::cli::{ViewArgs, ViewTheme};
 use crate::live::Live;
 use crate::recording;
+use crate::remote::{Server, is_url};
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use tilewright::trace::Stamped;
+use tilewright::trace::{Stamped, Told};
 use tilewright::viewer::{
     EngineState, Preset, Shot, Source, View, Viewer, render, to_csv, to_jsonl, to_perfetto,
 };
 
 pub fn run(args: ViewArgs) -> Result<ExitCode> {
-    if let Some(file) = &args.file
+    let server = server(&args);
+    if let (Some(file), None) = (&args.file, &server)
         && !file.exists()
     {
         bail!(
@@ -24,13 +26,16 @@ pub fn run(args: ViewArgs) -> Result<ExitCode> {
     }
     let preset = args.preset.as_deref().map(preset).transpose()?;
     if args.screenshot.is_none() && args.export.is_none() {
-        return in_window(args, preset);
+        return in_window(args, preset, server);
     }
     let mut viewer = Viewer::default().without_hint();
-    match (&args.file, preset) {
-        (Some(file), _) => recording::open(&mut viewer, file, &args.model)?,
-        (None, Some(preset)) => run_preset(&mut viewer, &args, preset)?,
-        (None, None) => bail!("nothing to draw: name a recording, or a preset with --preset"),
+    match (&args.file, preset, server) {
+        (_, _, Some(server)) => now(&mut viewer, &server)?,
+        (Some(file), _, _) => recording::open(&mut viewer, file, &args.model)?,
+        (None, Some(preset), _) => run_preset(&mut viewer, &args, preset)?,
+        (None, None, _) => {
+            bail!("nothing to draw: name a recording, a server, or a preset with --preset")
+        }
     }
     if let Some(step) = args.at {
         viewer.go(step);
@@ -45,19 +50,38 @@ pub fn run(args: ViewArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The server that is named in place of a file.
+fn server(args: &ViewArgs) -> Option<Server> {
+    let url = args.file.as_ref()?.to_str().filter(|text| is_url(text))?;
+    Some(Server::new(url, args.api_key.clone()))
+}
+
+/// The state of a server, as its feed tells it first.
+fn now(viewer: &mut Viewer, server: &Server) -> Result<()> {
+    viewer.open(Source::Remote { url: server.url().to_string() }, None);
+    server.watch(|told| match told {
+        Told::Snapshot(picture) => {
+            viewer.resume(*picture);
+            false
+        }
+        Told::Event(_) => true,
+    })
+}
+
 #[cfg(feature = "window")]
-fn in_window(args: ViewArgs, preset: Option<Preset>) -> Result<ExitCode> {
+fn in_window(args: ViewArgs, preset: Option<Preset>, server: Option<Server>) -> Result<ExitCode> {
     use crate::window::{Begin, run};
-    let begin = match (args.file, preset) {
-        (Some(file), _) => Begin::Recording(file),
-        (None, Some(preset)) => Begin::Preset(preset),
-        (None, None) => Begin::Model,
+    let begin = match (args.file, preset, server) {
+        (_, _, Some(server)) => Begin::Server(server),
+        (Some(file), _, _) => Begin::Recording(file),
+        (None, Some(preset), _) => Begin::Preset(preset),
+        (None, None, _) => Begin::Model,
     };
     run(args.model, args.record, begin)
 }
 
 #[cfg(not(feature = "window"))]
-fn in_window(_: ViewArgs, _: Option<Preset>) -> Result<ExitCode> {
+fn in_window(_: ViewArgs, _: Option<Preset>, _: Option<Server>) -> Result<ExitCode> {
     bail!("this build has no window (feature `window`); --screenshot and --export work without one")
 }
 

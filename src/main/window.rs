@@ -3,6 +3,8 @@
 use crate::cli::{ModelArgs, RecordArgs};
 use crate::live::{Live, Wake};
 use crate::recording;
+use crate::remote::Server;
+use crate::watch::Remote;
 use anyhow::{Result, anyhow};
 use eframe::egui;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ pub enum Begin {
     Model,
     Preset(Preset),
     Recording(PathBuf),
+    Server(Server),
 }
 
 /// Opens the window and returns when it is closed.
@@ -67,6 +70,7 @@ enum Chosen {
 struct App {
     viewer: Viewer,
     live: Option<Live>,
+    remote: Option<Remote>,
     model: ModelArgs,
     record: RecordArgs,
     wake: Wake,
@@ -87,6 +91,7 @@ impl App {
         let mut app = Self {
             viewer: Viewer::default(),
             live: None,
+            remote: None,
             model,
             record,
             wake: Arc::new(move || ctx.request_repaint()),
@@ -100,6 +105,7 @@ impl App {
             Begin::Model => app.start(Setup::default(), Policies::default()),
             Begin::Preset(preset) => app.preset(preset),
             Begin::Recording(path) => app.open(&path),
+            Begin::Server(server) => app.watch(server),
         }
         app
     }
@@ -108,9 +114,19 @@ impl App {
         self.viewer.note(Note::Problem(text));
     }
 
+    /// Looks at a server elsewhere.
+    fn watch(&mut self, server: Server) {
+        self.live = None;
+        self.viewer.open(Source::Remote { url: server.url().to_string() }, None);
+        match Remote::start(server, self.wake.clone()) {
+            Ok(remote) => self.remote = Some(remote),
+            Err(error) => self.problem(crate::told(&error)),
+        }
+    }
+
     /// A fresh engine; the one before ends.
     fn start(&mut self, setup: Setup, policies: Policies) {
-        self.live = None;
+        (self.live, self.remote) = (None, None);
         self.introduced = false;
         let source = Source::Engine { model: self.model.model.clone(), device: "…".to_string() };
         self.viewer.open(source, None);
@@ -135,6 +151,9 @@ impl App {
                 Chosen::Problem(text) => self.problem(text),
             }
         }
+        if let Some(remote) = &self.remote {
+            remote.pump(&mut self.viewer);
+        }
         let Some(live) = &mut self.live else { return };
         let mut events = Vec::new();
         let notes = live.take(self.viewer.next_seq(), &mut events);
@@ -157,7 +176,7 @@ impl App {
             self.model.model = path.display().to_string();
             return self.start(Setup::default(), Policies::default());
         }
-        self.live = None;
+        (self.live, self.remote) = (None, None);
         self.viewer.set_engine(EngineState::Absent);
         if let Err(error) = recording::open(&mut self.viewer, path, &self.model) {
             self.problem(crate::told(&error));
@@ -167,9 +186,10 @@ impl App {
     fn execute(&mut self, command: ViewCommand) {
         let handle = self.live.as_ref().and_then(Live::ready).map(|ready| ready.0);
         match (command, handle) {
-            (ViewCommand::Submit(submission), _) => match &mut self.live {
-                Some(live) => live.submit(submission),
-                None => self.problem("A recording takes no requests: open a model.".to_string()),
+            (ViewCommand::Submit(submission), _) => match (&mut self.live, &self.remote) {
+                (Some(live), _) => live.submit(submission),
+                (None, Some(remote)) => remote.submit(submission),
+                _ => self.problem("A recording takes no requests: open a model.".to_string()),
             },
             (ViewCommand::Cancel(id), Some(handle)) => handle.cancel(id),
             (ViewCommand::PauseEngine(hold), Some(handle)) => handle.hold(hold),
@@ -184,7 +204,12 @@ impl App {
             (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
             (ViewCommand::Open(Open::Ask), _) => self.ask(),
             (ViewCommand::Save { name, bytes }, _) => self.save_as(name, bytes),
-            (_, None) => self.problem("No engine is here to be driven.".to_string()),
+            (command, None) => match (&self.remote, command) {
+                (Some(remote), ViewCommand::SetLimits(limits)) => remote.set(Some(limits), None),
+                (Some(remote), ViewCommand::SetPolicies(to)) => remote.set(None, Some(to)),
+                (Some(_), _) => self.problem("That is for the server's own clients.".to_string()),
+                (None, _) => self.problem("No engine is here to be driven.".to_string()),
+            },
         }
     }
 

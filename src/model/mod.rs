@@ -30,5 +30,5 @@ use crate::record::VariantId;
 
 /// The name of what a launch ran, for people.
 pub fn kernel_name(variant: VariantId) -> &'static str {
-    crate::kernels::get(variant).map_or("unknown", |v| v.name.as_str())
+    crate::kernels::variants::get(variant).map_or("unknown", |v| v.name.as_str())
 }

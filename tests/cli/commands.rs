@@ -20,6 +20,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("cli::quality", quality);
     rows.add("cli::bench_model_json", bench_model_json);
     rows.add("cli::doctor", doctor);
+    rows.add("cli::kernel_times", kernel_times);
     rows.add("cli::inspect", inspect);
     rows.add("cli::no_command_points_to_serve", no_command_points_to_serve);
 }
@@ -184,4 +185,18 @@ fn no_command_points_to_serve() {
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     assert!(ran.err.contains("tilewright serve"), "{ran:?}");
+}
+
+/// Where the device has timestamps, every step tells what its kernels took; else none does.
+fn kernel_times() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.jsonl");
+    let path = path.to_str().expect("a path");
+    run(&["view", "--preset", "four-users", "--kernel-times", "--export", path]).good();
+    let events = std::fs::read_to_string(path).expect("a recording");
+    let count = |kind: &str| events.lines().filter(|l| l.contains(kind)).count();
+    let steps = count("\"StepRan\"");
+    let timed = json(&["doctor", "--json"])["chosen"]["timestamps"] == true;
+    assert!(steps > 10 && (count("\"KernelTimed\"") > 5 * steps) == timed, "{steps} steps");
+    assert!(timed || count("\"KernelTimed\"") == 0);
 }

@@ -1,7 +1,7 @@
 //! `serve` over a real model: answers, a recording that folds, and how Ctrl-C ends it.
 
 use crate::support::Rows;
-use crate::support::program::{QUICK, Serving};
+use crate::support::program::{QUICK, Serving, run};
 use serde_json::{Value, json};
 use std::io::{BufReader, Read};
 use std::net::TcpStream;
@@ -9,6 +9,7 @@ use tilewright::trace::{FinishReason, Picture, Reader, fold};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("cli::serve_answers_and_records", serve_answers_and_records);
+    rows.add("cli::view_draws_a_server", view_draws_a_server);
     #[cfg(unix)]
     rows.add("cli::interrupt_drains", interrupt_drains);
     #[cfg(unix)]
@@ -48,6 +49,24 @@ fn serve_answers_and_records() {
     assert_eq!(counters.finished.get(&FinishReason::Stop), Some(&1));
     assert_eq!(answer["usage"]["completion_tokens"], counters.sampled_tokens);
     assert_eq!(picture.free_blocks() as usize, picture.blocks.len());
+}
+
+fn view_draws_a_server() {
+    let serving = start(&["--api-key", "secret"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (png, csv) = (folder.path().join("now.png"), folder.path().join("now.csv"));
+    let (png, csv) = (png.to_str().expect("a path"), csv.to_str().expect("a path"));
+    let url = format!("http://{}", serving.address);
+    let view = |url: &str, key| {
+        run(&["view", url, "--api-key", key, "--screenshot", png, "--export", csv])
+    };
+    view(&url, "secret").good();
+    assert!(std::fs::read(png).expect("a picture").starts_with(b"\x89PNG"));
+    let refused = view(&url, "wrong");
+    assert!(refused.code == Some(1) && refused.err.contains("401"), "{}", refused.err);
+    assert!(!refused.err.contains("secret"));
+    let nobody = view("http://127.0.0.1:9", "secret");
+    assert!(nobody.code == Some(1) && nobody.err.contains("127.0.0.1:9"), "{}", nobody.err);
 }
 
 #[cfg(unix)]

@@ -5,12 +5,13 @@ use crate::support::Rows;
 use std::time::Instant;
 use tilewright::base::SequenceId;
 use tilewright::trace::{Cursor, Event, History, Picture, Stamped, fold, sentence};
-use tilewright::viewer::{Cause, Phase, explain, to_csv, to_perfetto};
+use tilewright::viewer::{Cause, Phase, Source, Viewer, explain, to_csv, to_perfetto};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("viewer::every_step_shows_what_the_fold_says", every_step_shows_what_the_fold_says);
     rows.add("viewer::long_streams_seek_and_stay_small", long_streams_seek_and_stay_small);
     rows.add("viewer::lives_agree_with_the_picture", lives_agree_with_the_picture);
+    rows.add("viewer::late_watchers_see_the_same", late_watchers_see_the_same);
     rows.add("viewer::waits_are_shared_out_whole", waits_are_shared_out_whole);
     rows.add("viewer::a_wait_names_the_prompt_that_caused_it", a_wait_names_the_prompt);
     rows.add("viewer::every_decision_has_a_sentence", every_decision_has_a_sentence);
@@ -210,4 +211,26 @@ fn exports_hold_every_step() {
     // Async spans open and close in pairs.
     let (begun, ended) = (count(&|e| e["ph"] == "b"), count(&|e| e["ph"] == "e"));
     assert_eq!(begun, ended);
+}
+
+/// Joining in the middle shows, from there on, what is shown to those who saw the beginning.
+fn late_watchers_see_the_same() {
+    let events = overload();
+    for at in [1, events.len() / 2, events.len() - 5] {
+        let mut before = Picture::default();
+        events[..at].iter().for_each(|e| fold(&mut before, e));
+        let mut viewer = Viewer::default();
+        viewer.open(Source::Remote { url: "http://host".to_string() }, None);
+        viewer.resume(before.clone());
+        assert!(viewer.next_seq() == before.seq && viewer.history().live() == &before);
+        assert_eq!(viewer.history().oldest_step(), before.step);
+        let open = |p: &Picture| p.sequences.keys().copied().collect::<Vec<_>>();
+        assert!(viewer.lives().iter().map(|l| l.0).eq(open(&before)));
+        events[at..].iter().for_each(|e| viewer.push(e));
+        let mut cursor = Cursor::default();
+        for (step, picture) in folded(&events).into_iter().filter(|p| p.0 >= events[at].step) {
+            assert!(viewer.history().picture_at(step, &mut cursor) == &picture, "step {step}");
+        }
+        assert_eq!(viewer.time().0, events.last().expect("events").step);
+    }
 }
