@@ -18,6 +18,8 @@ pub enum Phase {
     Preempted,
     /// In a slot without a row in the step.
     Held,
+    /// Done, its slot computed for nothing until the batch ends.
+    Padding,
 }
 
 /// A stretch of one phase. Decode steps in a row are one slice.
@@ -192,6 +194,10 @@ impl Lives {
                 self.rows.push(sequence);
                 self.change(sequence, |life| row(life, stamped, start, len));
             }
+            Event::RowPadded { sequence: Some(sequence), len, .. } => {
+                self.rows.push(sequence);
+                self.change(sequence, |life| padding(life, stamped, len));
+            }
             Event::RowDelayed { sequence, .. } => self.change(sequence, |life| {
                 if life.slices.last().is_none_or(|s| s.phase != Phase::Held) {
                     life.open(Phase::Held, stamped);
@@ -238,6 +244,20 @@ impl Lives {
             let old = life.slices.partition_point(|s| s.to_step < step);
             life.slices.drain(..old.min(life.slices.len().saturating_sub(1)));
         }
+    }
+}
+
+/// Positions computed in the place of a sequence that is done. What pads the prompt of one that is
+/// not belongs to its own row.
+fn padding(life: &mut Life, stamped: &Stamped, len: u32) {
+    if life.finished.is_none() {
+        return;
+    }
+    if life.slices.last().is_none_or(|s| s.phase != Phase::Padding) {
+        life.open(Phase::Padding, stamped);
+    }
+    if let Some(last) = life.slices.last_mut() {
+        last.positions = last.positions.saturating_add(len);
     }
 }
 

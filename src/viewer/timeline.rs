@@ -112,6 +112,7 @@ fn bar(ui: &mut Ui, stage: &mut Stage<'_>, window: Window) {
             ("preempted", paint::PREEMPTED),
             ("prefill", paint::PREFILL),
             ("decode", paint::DECODE),
+            ("padding, or no row", paint::PADDING),
         ] {
             ui.add_space(4.0);
             paint::legend(ui, name, color);
@@ -168,7 +169,7 @@ fn color_of(slice: &Slice) -> Color32 {
         Phase::Preempted => paint::PREEMPTED,
         Phase::Prefill => paint::PREFILL,
         Phase::Decode => paint::DECODE,
-        Phase::Held => paint::PADDING,
+        Phase::Held | Phase::Padding => paint::PADDING,
     }
 }
 
@@ -179,6 +180,7 @@ fn name_of(phase: Phase) -> &'static str {
         Phase::Prefill => "prefill",
         Phase::Decode => "decode",
         Phase::Held => "in its slot without a row",
+        Phase::Padding => "done, its place is padding",
     }
 }
 
@@ -195,7 +197,9 @@ fn end_of(stage: &Stage<'_>, life: &Life, slice: &Slice) -> u64 {
 fn within<'a>(stage: &Stage<'a>, window: Window) -> Vec<(SequenceId, &'a Life, &'a Slice)> {
     let mut all = Vec::new();
     for (id, life) in stage.lives.iter() {
-        let ended = (life.end_micros(u64::MAX) as f64) < window.from;
+        // Its place may be padding for longer than it lived.
+        let last = life.slices.last().map_or(0, |s| s.to_micros);
+        let ended = (life.end_micros(u64::MAX).max(last) as f64) < window.from;
         if !ended && life.arrived_micros as f64 <= window.to {
             all.extend(life.slices.iter().map(|slice| (id, life, slice)));
         }
@@ -276,7 +280,7 @@ fn paint_slice(ui: &Ui, mesh: &mut Mesh, slice: &Slice, id: SequenceId, area: Re
         mesh.add_colored_rect(stripe, paint::tint(paint::owner(id), strength, visuals));
     }
     match slice.phase {
-        Phase::Preempted if area.width() > 4.0 => {
+        Phase::Preempted | Phase::Padding if area.width() > 4.0 => {
             paint::hatch(mesh, area, Color32::BLACK.gamma_multiply(0.35 * strength));
         }
         Phase::Prefill => {

@@ -8,6 +8,7 @@ use egui::{Key, Modifiers, vec2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT, Queryable};
 use std::time::Instant;
+use tilewright::base::Limits;
 use tilewright::trace::{Cursor, Event, Picture, Stamped};
 use tilewright::viewer::{
     EngineState, Grid, Note, Play, Preset, Source, View, ViewCommand, Viewer,
@@ -240,6 +241,17 @@ fn wishes_leave_as_commands() {
     harness.run();
     let apply = "Apply from the next step on";
     assert!(harness.get_by_label(apply).accesskit_node().is_disabled(), "nothing is changed yet");
+    let now = harness.state().history().live().limits.expect("limits");
+    harness.get_by_role_and_label(Role::SpinButton, "sequences").click();
+    harness.run();
+    harness.event(egui::Event::Text("7".to_string()));
+    harness.run();
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    harness.get_by_label(apply).click();
+    harness.run();
+    let limits = Limits { sequences_max: 7, ..now };
+    assert_eq!(harness.state_mut().take_commands(), [ViewCommand::SetLimits(limits)]);
+    assert!(harness.get_by_label(apply).accesskit_node().is_disabled(), "it is on its way");
 }
 
 fn two_pauses_are_two_states() {

@@ -3,14 +3,15 @@
 use super::scene::{Stream, overload, viewer};
 use crate::support::Rows;
 use std::time::Instant;
-use tilewright::base::SequenceId;
-use tilewright::trace::{Cursor, Event, History, Picture, Stamped, fold, sentence};
+use tilewright::base::{RequestId, SequenceId};
+use tilewright::trace::{Cursor, Event, FinishReason, History, Picture, Stamped, fold, sentence};
 use tilewright::viewer::{Cause, Phase, Source, Viewer, explain, to_csv, to_perfetto};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("viewer::every_step_shows_what_the_fold_says", every_step_shows_what_the_fold_says);
     rows.add("viewer::long_streams_seek_and_stay_small", long_streams_seek_and_stay_small);
     rows.add("viewer::lives_agree_with_the_picture", lives_agree_with_the_picture);
+    rows.add("viewer::padding_has_a_slice", padding_has_a_slice);
     rows.add("viewer::late_watchers_see_the_same", late_watchers_see_the_same);
     rows.add("viewer::waits_are_shared_out_whole", waits_are_shared_out_whole);
     rows.add("viewer::a_wait_names_the_prompt_that_caused_it", a_wait_names_the_prompt);
@@ -233,4 +234,19 @@ fn late_watchers_see_the_same() {
         }
         assert_eq!(viewer.time().0, events.last().expect("events").step);
     }
+}
+
+/// The place of a sequence that is done before its batch is a slice of its own.
+fn padding_has_a_slice() {
+    let mut stream = Stream::of(2, 4);
+    stream.step(2, 3, 1);
+    let (sequence, request) = (SequenceId(0), RequestId(0));
+    let reason = FinishReason::Length;
+    stream.push(Event::SequenceFinished { sequence, request, reason, prompt: 3, generated: 1 });
+    (4..7).for_each(|start| stream.pad(0, start));
+    let viewer = viewer(&stream.events);
+    let life = viewer.lives().get(sequence).expect("a life");
+    let last = life.slices.last().expect("slices");
+    assert_eq!((last.phase, last.slot, last.positions), (Phase::Padding, Some(0), 3));
+    assert!(last.to_micros > life.finished.expect("it is done").2);
 }

@@ -103,4 +103,13 @@ impl Stream {
         }
         self.micros += 100;
     }
+
+    /// One step in which the place of `sequence`, which is done, computes nothing of worth.
+    pub fn pad(&mut self, sequence: u32, start: u32) {
+        self.step += 1;
+        let (step, slot, sequence) = (self.step, sequence, Some(SequenceId(sequence)));
+        self.push(Event::RowPadded { sequence, slot, start, len: 1 });
+        self.micros += 900;
+        self.push(Event::StepRan { step, plan_micros: 10, build_micros: 20, device_micros: 870 });
+    }
 }
