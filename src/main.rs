@@ -36,6 +36,9 @@ mod recording;
 #[cfg(feature = "viewer")]
 #[path = "main/remote.rs"]
 mod remote;
+#[cfg(feature = "window")]
+#[path = "main/simulated.rs"]
+mod simulated;
 #[cfg(feature = "server")]
 #[path = "main/serve.rs"]
 mod serve;

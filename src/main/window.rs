@@ -4,6 +4,7 @@ use crate::cli::{ModelArgs, RecordArgs};
 use crate::live::{Live, Wake};
 use crate::recording;
 use crate::remote::Server;
+use crate::simulated::{compare, scene};
 use crate::watch::Remote;
 use anyhow::{Result, anyhow};
 use eframe::egui;
@@ -12,8 +13,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use tilewright::base::Policies;
-use tilewright::viewer::{EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer};
+use tilewright::base::{Limits, Policies};
+use tilewright::trace::Stamped;
+use tilewright::viewer::{Comparison, EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer};
 
 /// Where the layout is kept.
 const SETTINGS: &str = "tilewright window";
@@ -61,10 +63,12 @@ fn has_display() -> bool {
     !cfg!(target_os = "linux") || set("DISPLAY") || set("WAYLAND_DISPLAY")
 }
 
-/// What a dialog's thread sends back.
-enum Chosen {
+/// What a dialog's or a simulation's thread sends back.
+enum Done {
     Open(PathBuf),
     Problem(String),
+    Compared(Result<Comparison>),
+    Simulated(Result<Vec<Stamped>>),
 }
 
 struct App {
@@ -74,7 +78,7 @@ struct App {
     model: ModelArgs,
     record: RecordArgs,
     wake: Wake,
-    chosen: (Sender<Chosen>, Receiver<Chosen>),
+    done: (Sender<Done>, Receiver<Done>),
     /// The source's title and words were given to the viewer.
     introduced: bool,
 }
@@ -95,7 +99,7 @@ impl App {
             model,
             record,
             wake: Arc::new(move || ctx.request_repaint()),
-            chosen: channel(),
+            done: channel(),
             introduced: false,
         };
         if let Some(text) = creation.storage.and_then(|s| s.get_string(SETTINGS)) {
@@ -145,10 +149,19 @@ impl App {
 
     /// Takes what the threads have, before a frame.
     fn pump(&mut self) {
-        while let Ok(chosen) = self.chosen.1.try_recv() {
-            match chosen {
-                Chosen::Open(path) => self.open(&path),
-                Chosen::Problem(text) => self.problem(text),
+        while let Ok(done) = self.done.1.try_recv() {
+            match done {
+                Done::Open(path) => self.open(&path),
+                Done::Problem(text) => self.problem(text),
+                Done::Compared(Ok(comparison)) => self.viewer.compare(Some(comparison)),
+                Done::Compared(Err(error)) => {
+                    self.viewer.compare(None);
+                    self.problem(crate::told(&error));
+                }
+                Done::Simulated(Ok(events)) => {
+                    self.show_run("8B on an H100".to_string(), &events);
+                }
+                Done::Simulated(Err(error)) => self.problem(crate::told(&error)),
             }
         }
         if let Some(remote) = &self.remote {
@@ -183,6 +196,26 @@ impl App {
         }
     }
 
+    /// Shows a simulated run.
+    fn show_run(&mut self, name: String, events: &[Stamped]) {
+        (self.live, self.remote) = (None, None);
+        self.viewer.set_engine(EngineState::Absent);
+        self.viewer.open(Source::Simulation { name }, None);
+        events.iter().for_each(|event| self.viewer.push(event));
+    }
+
+    /// Does `work` on a thread of its own and takes its answer before a frame.
+    fn background(&self, work: impl FnOnce() -> Option<Done> + Send + 'static) {
+        let (to, wake) = (self.done.0.clone(), self.wake.clone());
+        std::thread::spawn(move || {
+            if let Some(done) = work() {
+                // The window may be gone by now.
+                let _ = to.send(done);
+                wake();
+            }
+        });
+    }
+
     fn execute(&mut self, command: ViewCommand) {
         let handle = self.live.as_ref().and_then(Live::ready).map(|ready| ready.0);
         match (command, handle) {
@@ -203,6 +236,9 @@ impl App {
             (ViewCommand::Preset(preset), _) => self.preset(preset),
             (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
             (ViewCommand::Open(Open::Ask), _) => self.ask(),
+            (ViewCommand::Open(Open::Run { name, events }), _) => self.show_run(name, &events),
+            (ViewCommand::WhatIf { policies, limits }, _) => self.what_if(policies, limits),
+            (ViewCommand::Simulate, _) => self.background(|| Some(Done::Simulated(scene()))),
             (ViewCommand::Save { name, bytes }, _) => self.save_as(name, bytes),
             (command, None) => match (&self.remote, command) {
                 (Some(remote), ViewCommand::SetLimits(limits)) => remote.set(Some(limits), None),
@@ -213,30 +249,25 @@ impl App {
         }
     }
 
-    /// A dialog waits for the person: it has a thread of its own.
+    fn what_if(&self, policies: Policies, limits: Limits) {
+        let events: Vec<Stamped> = self.viewer.history().events().cloned().collect();
+        self.background(move || Some(Done::Compared(compare(&events, policies, limits))));
+    }
+
     fn ask(&self) {
-        let (to, wake) = (self.chosen.0.clone(), self.wake.clone());
-        std::thread::spawn(move || {
+        self.background(|| {
             let dialog = rfd::FileDialog::new()
                 .set_title("Open a model or a recording")
                 .add_filter("models and recordings", &["gguf", "safetensors", "jsonl", "gz"]);
-            if let Some(path) = dialog.pick_file() {
-                // The window may be gone by now.
-                let _ = to.send(Chosen::Open(path));
-                wake();
-            }
+            dialog.pick_file().map(Done::Open)
         });
     }
 
     fn save_as(&self, name: String, bytes: Vec<u8>) {
-        let (to, wake) = (self.chosen.0.clone(), self.wake.clone());
-        std::thread::spawn(move || {
-            let Some(path) = rfd::FileDialog::new().set_file_name(name).save_file() else { return };
-            if let Err(error) = std::fs::write(&path, bytes) {
-                let text = format!("{} was not written: {error}", path.display());
-                let _ = to.send(Chosen::Problem(text));
-                wake();
-            }
+        self.background(|| {
+            let path = rfd::FileDialog::new().set_file_name(name).save_file()?;
+            let error = std::fs::write(&path, bytes).err()?;
+            Some(Done::Problem(format!("{} was not written: {error}", path.display())))
         });
     }
 }

@@ -2,6 +2,7 @@
 //! itself touches no engine, no file and no clock.
 
 use crate::base::{Limits, Policies, RequestId};
+use crate::trace::Stamped;
 use std::path::PathBuf;
 
 /// One wish. Those to an engine are ignored where there is none to drive.
@@ -15,6 +16,13 @@ pub enum ViewCommand {
     StepEngine,
     SetLimits(Limits),
     SetPolicies(Policies),
+    /// Runs the shown run's arrivals again, in a simulation, under these.
+    WhatIf {
+        policies: Policies,
+        limits: Limits,
+    },
+    /// Runs a workload on a simulated device, and shows it.
+    Simulate,
     /// A fresh engine of the preset's sizes, then its traffic.
     Preset(Preset),
     Open(Open),
@@ -32,6 +40,8 @@ pub enum Open {
     Ask,
     /// A recording (`.jsonl`, `.jsonl.gz`) or a model, as it was dropped on the window.
     Path(PathBuf),
+    /// A simulated run, whole.
+    Run { name: String, events: Vec<Stamped> },
 }
 
 /// A request as the prompt box makes it. `None` is the model's default.

@@ -144,54 +144,7 @@ impl Drive {
     fn policies(&mut self, ui: &mut Ui, stage: &mut Stage<'_>) {
         let now = stage.picture.policies.unwrap_or_default();
         let mut policies = self.policies.unwrap_or(now);
-        Grid::new("policies").num_columns(2).spacing(vec2(8.0, 3.0)).show(ui, |ui| {
-            choose(
-                ui,
-                "batching",
-                &mut policies.batching,
-                &[
-                    Batching::Continuous,
-                    Batching::Static { size: 4 },
-                    Batching::Dynamic { size: 4, timeout_ms: 200 },
-                ],
-            );
-            choose(
-                ui,
-                "prefill",
-                &mut policies.prefill,
-                &[Prefill::Chunked, Prefill::PrefillFirst, Prefill::DecodeFirst],
-            );
-            choose(
-                ui,
-                "admission",
-                &mut policies.admission,
-                &[
-                    Admission::Optimistic,
-                    Admission::Conservative,
-                    Admission::ExactPeak,
-                    Admission::Quantile { percent: 90 },
-                ],
-            );
-            choose(
-                ui,
-                "victim",
-                &mut policies.victim,
-                &[Victim::Youngest, Victim::LeastLost, Victim::MostBlocks],
-            );
-            choose(
-                ui,
-                "order",
-                &mut policies.order,
-                &[
-                    Order::Fcfs,
-                    Order::Shortest,
-                    Order::Priority,
-                    Order::Fair { unit: FairUnit::Requests },
-                    Order::Fair { unit: FairUnit::Tokens },
-                    Order::Fair { unit: FairUnit::Time },
-                ],
-            );
-        });
+        policy_grid(ui, "policies", &mut policies);
         self.policies = Some(policies).filter(|p| *p != now);
         if apply(ui, self.policies.is_some()) {
             stage.commands.push(ViewCommand::SetPolicies(policies));
@@ -202,6 +155,58 @@ impl Drive {
 
 fn apply(ui: &mut Ui, changed: bool) -> bool {
     ui.add_enabled(changed, egui::Button::new("Apply from the next step on")).clicked()
+}
+
+/// A choice for each policy.
+pub fn policy_grid(ui: &mut Ui, id: &str, policies: &mut Policies) {
+    Grid::new(id).num_columns(2).spacing(vec2(8.0, 3.0)).show(ui, |ui| {
+        choose(
+            ui,
+            "batching",
+            &mut policies.batching,
+            &[
+                Batching::Continuous,
+                Batching::Static { size: 4 },
+                Batching::Dynamic { size: 4, timeout_ms: 200 },
+            ],
+        );
+        choose(
+            ui,
+            "prefill",
+            &mut policies.prefill,
+            &[Prefill::Chunked, Prefill::PrefillFirst, Prefill::DecodeFirst],
+        );
+        choose(
+            ui,
+            "admission",
+            &mut policies.admission,
+            &[
+                Admission::Optimistic,
+                Admission::Conservative,
+                Admission::ExactPeak,
+                Admission::Quantile { percent: 90 },
+            ],
+        );
+        choose(
+            ui,
+            "victim",
+            &mut policies.victim,
+            &[Victim::Youngest, Victim::LeastLost, Victim::MostBlocks],
+        );
+        choose(
+            ui,
+            "order",
+            &mut policies.order,
+            &[
+                Order::Fcfs,
+                Order::Shortest,
+                Order::Priority,
+                Order::Fair { unit: FairUnit::Requests },
+                Order::Fair { unit: FairUnit::Tokens },
+                Order::Fair { unit: FairUnit::Time },
+            ],
+        );
+    });
 }
 
 /// One policy, chosen from its values by their text forms.
@@ -229,5 +234,11 @@ fn presets(ui: &mut Ui, stage: &mut Stage<'_>) {
         if button.on_hover_text(preset.about).clicked() {
             stage.commands.push(ViewCommand::Preset(preset));
         }
+    }
+    let button = ui.add(egui::Button::new("simulated-h100").truncate());
+    let about = "Bursty traffic to an 8B model on an H100, by the real scheduler and a model of \
+                 step time. Nothing is computed.";
+    if button.on_hover_text(about).clicked() {
+        stage.commands.push(ViewCommand::Simulate);
     }
 }

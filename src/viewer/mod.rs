@@ -29,6 +29,7 @@ mod text;
 mod time;
 mod timeline;
 mod view;
+mod what_if;
 mod why;
 
 pub use blocks::Grid;
@@ -43,3 +44,4 @@ pub use source::{EngineState, Note, Source, Words};
 pub use steps::{Marks, StepRow, Steps};
 pub use time::{Play, Time};
 pub use view::View;
+pub use what_if::{Comparison, Rerun};

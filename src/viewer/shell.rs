@@ -14,6 +14,7 @@ use super::stage::{Focus, Stage, Window};
 use super::steps::Steps;
 use super::time::{Play, Time};
 use super::view::{View, first_layout};
+use super::what_if::{self, Comparison, WhatIf};
 use super::why::{self, Decisions};
 use super::{blocks, composition, counters, details, queue, scrub, slots, text, timeline};
 use crate::base::RequestId;
@@ -44,6 +45,7 @@ pub struct Viewer {
     lives: Lives,
     decisions: Decisions,
     kernels: Kernels,
+    what_if: WhatIf,
     words: Option<Words>,
     prompts: BTreeMap<RequestId, String>,
     problems: Vec<String>,
@@ -68,6 +70,7 @@ impl Default for Viewer {
             lives: Lives::default(),
             decisions: Decisions::default(),
             kernels: Kernels::default(),
+            what_if: WhatIf::default(),
             words: None,
             prompts: BTreeMap::new(),
             problems: Vec::new(),
@@ -96,7 +99,10 @@ impl Viewer {
     /// Looks at another source, from its beginning; what was typed and the layout stay.
     pub fn open(&mut self, source: Source, words: Option<Words>) {
         let fresh = Self::default();
+        // A run of a comparison is looked into from there, and back.
+        let keep = matches!(source, Source::Simulation { .. });
         *self = Self {
+            what_if: if keep { std::mem::take(&mut self.what_if) } else { fresh.what_if },
             source,
             words,
             layout: std::mem::replace(&mut self.layout, fresh.layout),
@@ -106,6 +112,11 @@ impl Viewer {
             engine: self.engine.clone(),
             ..fresh
         };
+    }
+
+    /// The answer to [`ViewCommand::WhatIf`]; `None` where it failed, which a note tells.
+    pub fn compare(&mut self, comparison: Option<Comparison>) {
+        self.what_if.done(comparison);
     }
 
     /// Joins the source's stream late, or again after a loss: `picture` is its state so far.
@@ -214,10 +225,10 @@ impl Viewer {
 
     /// One view alone, as for a picture of it.
     pub fn show_one(&mut self, ui: &mut Ui, view: View) {
-        let (mut stage, parts) = self.stage();
+        let (mut stage, mut parts) = self.stage();
         Frame::central_panel(ui.style()).show(ui, |ui| {
             ui.set_min_size(ui.available_size());
-            show_view(ui, &mut stage, parts.kernels, view);
+            show_view(ui, &mut stage, &mut parts.own, view);
         });
         self.focus.turn();
     }
@@ -243,7 +254,7 @@ impl Viewer {
         let fill = ui.visuals().panel_fill;
         let frame = Frame::new().fill(fill).inner_margin(Margin::same(2));
         egui::CentralPanel::no_frame().frame(frame).show(ui, |ui| {
-            let mut behavior = Panes { stage: &mut stage, kernels: parts.kernels };
+            let mut behavior = Panes { stage: &mut stage, own: parts.own };
             parts.layout.ui(&mut behavior, ui);
         });
         self.show_hint(&ctx);
@@ -278,7 +289,7 @@ impl Viewer {
             drive: &mut self.drive,
             engine: &self.engine,
             layout: &mut self.layout,
-            kernels: &self.kernels,
+            own: Own { kernels: &self.kernels, what_if: &mut self.what_if },
         };
         (stage, parts)
     }
@@ -409,6 +420,7 @@ impl Viewer {
                 self.commands.extend(Preset::find(name).map(ViewCommand::Preset));
             }
             Action::Export(export) => self.export(export, ctx),
+            Action::Simulate => self.commands.push(ViewCommand::Simulate),
             Action::Open => self.commands.push(ViewCommand::Open(Open::Ask)),
             Action::ResetLayout => self.layout = first_layout(),
             Action::Theme => {
@@ -445,18 +457,24 @@ struct Parts<'a> {
     drive: &'a mut Drive,
     engine: &'a EngineState,
     layout: &'a mut Tree<View>,
+    own: Own<'a>,
+}
+
+/// What one view alone draws from.
+struct Own<'a> {
     kernels: &'a Kernels,
+    what_if: &'a mut WhatIf,
 }
 
 struct Panes<'a, 'b> {
     stage: &'a mut Stage<'b>,
-    kernels: &'a Kernels,
+    own: Own<'a>,
 }
 
 impl egui_tiles::Behavior<View> for Panes<'_, '_> {
     fn pane_ui(&mut self, ui: &mut Ui, _: TileId, view: &mut View) -> UiResponse {
         Frame::new().inner_margin(Margin::symmetric(6, 4)).show(ui, |ui| {
-            show_view(ui, self.stage, self.kernels, *view);
+            show_view(ui, self.stage, &mut self.own, *view);
         });
         UiResponse::None
     }
@@ -470,7 +488,7 @@ impl egui_tiles::Behavior<View> for Panes<'_, '_> {
     }
 }
 
-fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, kernels: &Kernels, view: View) {
+fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, own: &mut Own<'_>, view: View) {
     match view {
         View::Slots => slots::show(ui, stage),
         View::Blocks => blocks::show(ui, stage),
@@ -479,7 +497,8 @@ fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, kernels: &Kernels, view: View) 
         View::Queue => queue::show(ui, stage),
         View::Counters => counters::show(ui, stage),
         View::Text => text::show(ui, stage),
-        View::Kernels => kernels::show(ui, stage, kernels),
+        View::Kernels => kernels::show(ui, stage, own.kernels),
         View::Why => why::show(ui, stage),
+        View::WhatIf => what_if::show(ui, stage, own.what_if),
     }
 }

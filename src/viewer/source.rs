@@ -17,6 +17,8 @@ pub enum Source {
     Remote { url: String },
     /// A file written by `--record`.
     Recording { name: String },
+    /// A simulated run.
+    Simulation { name: String },
 }
 
 impl Source {
@@ -31,6 +33,7 @@ impl Source {
             Self::Engine { model, device } => format!("{model} on {device}"),
             Self::Remote { url } => format!("server {url}"),
             Self::Recording { name } => format!("recording {name}"),
+            Self::Simulation { name } => format!("simulation: {name}"),
         }
     }
 }

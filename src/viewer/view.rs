@@ -16,10 +16,11 @@ pub enum View {
     Text,
     Kernels,
     Why,
+    WhatIf,
 }
 
 impl View {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Slots,
         Self::Blocks,
         Self::Timeline,
@@ -29,6 +30,7 @@ impl View {
         Self::Text,
         Self::Kernels,
         Self::Why,
+        Self::WhatIf,
     ];
 
     pub fn title(self) -> &'static str {
@@ -42,6 +44,7 @@ impl View {
             Self::Text => "Text",
             Self::Kernels => "Kernels",
             Self::Why => "Why",
+            Self::WhatIf => "What if",
         }
     }
 
@@ -57,6 +60,7 @@ impl View {
             Self::Text => "text",
             Self::Kernels => "kernels",
             Self::Why => "why",
+            Self::WhatIf => "what-if",
         }
     }
 
@@ -74,7 +78,7 @@ pub fn first_layout() -> Tree<View> {
     };
     let blocks = tabs(&[View::Blocks, View::Kernels]);
     let slots = tabs(&[View::Slots, View::Queue, View::Text]);
-    let time = tabs(&[View::Timeline, View::Steps, View::Counters, View::Why]);
+    let time = tabs(&[View::Timeline, View::Steps, View::Counters, View::Why, View::WhatIf]);
     let above = Linear::new_binary(LinearDir::Horizontal, [blocks, slots], 0.42);
     let above = tiles.insert_new(Tile::Container(Container::Linear(above)));
     let all = Linear::new_binary(LinearDir::Vertical, [above, time], 0.5);
