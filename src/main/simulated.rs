@@ -33,7 +33,7 @@ pub fn scene() -> Result<Vec<Stamped>> {
         step_tokens_max: 1024,
         sequences_max: 24,
         blocks: 640,
-        context: 8192,
+        context_max: 8192,
         ..Limits::default()
     };
     let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();

@@ -8,10 +8,10 @@ use egui::{Key, Modifiers, vec2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT, Queryable};
 use std::time::Instant;
-use tilewright::base::Limits;
-use tilewright::trace::{Cursor, Event, Picture, Stamped};
+use tilewright::base::{Limits, Policies};
+use tilewright::trace::{Cursor, Event, Measures, Picture, Slo, Stamped, Summary};
 use tilewright::viewer::{
-    EngineState, Grid, Note, Play, Preset, Source, View, ViewCommand, Viewer,
+    Comparison, EngineState, Grid, Note, Open, Play, Preset, Rerun, Source, View, ViewCommand, Viewer,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -22,6 +22,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("viewer::cells_are_hit_by_arithmetic", cells_are_hit_by_arithmetic);
     rows.add("viewer::every_view_tells_its_numbers", every_view_tells_its_numbers);
     rows.add("viewer::wishes_leave_as_commands", wishes_leave_as_commands);
+    rows.add("viewer::what_if_lays_two_runs_side_by_side", what_if_lays_two_runs_side_by_side);
     rows.add("viewer::two_pauses_are_two_states", two_pauses_are_two_states);
     rows.add("viewer::palette_finds_actions", palette_finds_actions);
     rows.add("viewer::a_lost_device_leaves_the_window_up", a_lost_device_leaves_the_window_up);
@@ -252,6 +253,48 @@ fn wishes_leave_as_commands() {
     let limits = Limits { sequences_max: 7, ..now };
     assert_eq!(harness.state_mut().take_commands(), [ViewCommand::SetLimits(limits)]);
     assert!(harness.get_by_label(apply).accesskit_node().is_disabled(), "it is on its way");
+}
+
+/// The recording as if a simulation had made it, each moment `slower` times as late.
+fn rerun(slower: u64) -> (Summary, Rerun) {
+    let mut events = overload();
+    let mut measures = Measures::new(Slo::default());
+    for event in &mut events {
+        event.micros *= slower;
+        measures.push(event);
+    }
+    (measures.summary(), Rerun::new(Policies::default(), measures.summary(), events))
+}
+
+fn what_if_lays_two_runs_side_by_side() {
+    let mut harness = driven_in(vec2(1600.0, 1400.0), viewer(&overload()));
+    harness.get_by_role_and_label(Role::Button, "What if").click();
+    harness.run();
+    harness.get_by_label("What if?").click();
+    harness.run();
+    let sent = harness.state_mut().take_commands();
+    let now = harness.state().history().live();
+    let (policies, limits) = (now.policies.expect("policies"), now.limits.expect("limits"));
+    assert_eq!(sent, [ViewCommand::WhatIf { policies, limits }]);
+    assert!(harness.query_by_label("What if?").is_none(), "it is being simulated");
+    let ((recorded, same), (_, other)) = (rerun(1), rerun(2));
+    harness.state_mut().compare(Some(Comparison { recorded, same, other }));
+    harness.run();
+    let text = |harness: &Driven, text: &str| harness.query_all_by_label(text).count();
+    assert!(text(&harness, "+100 %, worse") >= 7, "every time is twice as long");
+    assert!(text(&harness, "-50 %, worse") >= 2, "and every rate half as high");
+    assert!(text(&harness, "the same") >= 2, "what is counted is the same");
+    harness.get_all_by_label("Look into it").next_back().expect("two runs").click();
+    harness.run();
+    let sent = harness.state_mut().take_commands();
+    let [ViewCommand::Open(Open::Run { events, .. })] = &sent[..] else { panic!("{sent:?}") };
+    let last = overload().last().expect("events").micros;
+    assert_eq!(events.last().expect("events").micros, 2 * last);
+    harness.get_by_label("What if?").click();
+    harness.run();
+    harness.state_mut().compare(None);
+    harness.run();
+    assert!(harness.query_by_label("What if?").is_some(), "it can be tried again");
 }
 
 fn two_pauses_are_two_states() {
