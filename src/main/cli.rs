@@ -126,6 +126,11 @@ pub struct ModelArgs {
     /// [default: f16, f32 on software adapters and on the processor].
     #[arg(long, value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE", help_heading = "Scheduling")]
     pub kv_dtype: Option<KvType>,
+    /// Host memory that preempted sequences may be moved to, such as 512MiB [default: none, they
+    /// are computed again].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(env = "TILEWRIGHT_SWAP_MEMORY", help_heading = "Scheduling")]
+    pub swap_memory: Option<u64>,
     /// Tokens per KV block.
     #[arg(long, value_name = "TOKENS", default_value = "16", value_parser = ["16", "32"])]
     #[arg(env = "TILEWRIGHT_BLOCK_SIZE", help_heading = "Scheduling")]

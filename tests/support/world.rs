@@ -32,6 +32,8 @@ pub struct Outcome {
     /// Hits in the prefix cache, and blocks copied.
     pub matched: usize,
     pub copied: usize,
+    /// Blocks brought back from host memory.
+    pub swapped: u32,
     pub state: EngineState,
 }
 
@@ -121,12 +123,14 @@ impl World {
         assert_eq!(events.dropped(), 0);
         let (mut preempted, mut mixed, mut kinds) = (0, 0, (0, 0));
         let (mut sampled, mut padded, mut matched, mut copied) = (0, 0, 0, 0);
+        let mut swapped = 0;
         for stamped in events.events() {
             match &stamped.event {
                 Event::SequencePreempted { .. } => preempted += 1,
                 Event::PrefixMatched { .. } => matched += 1,
                 Event::BlockCopied { .. } => copied += 1,
                 Event::TokenSampled { .. } => sampled += 1,
+                Event::BlocksSwapped { back, .. } => swapped += back,
                 Event::RowPadded { len: 1, .. } => padded += 1,
                 Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
                 Event::RowPlanned { .. } => kinds.1 += 1,
@@ -138,6 +142,6 @@ impl World {
             }
         }
         let state = status.state;
-        Outcome { answers, preempted, mixed, sampled, padded, matched, copied, state }
+        Outcome { answers, preempted, mixed, sampled, padded, matched, copied, swapped, state }
     }
 }
