@@ -463,7 +463,7 @@ fn swapped(on: On) {
         let requests = &requests()[4..12];
         let expected = world.run(Limits { blocks: 200, ..world.limits }, requests).all();
         for (host_blocks, every) in [(60, None), (60, Some(3)), (4, Some(3))] {
-            let limits = Limits { blocks: 26, host_blocks, ..world.limits };
+            let limits = Limits { blocks: 14, host_blocks, ..world.limits };
             let outcome = world.run_with(limits, requests, |config| {
                 config.policies.preemption = Preemption::Swap;
                 config.force_preemption_every = every;
