@@ -107,7 +107,7 @@ fn all_events() -> Vec<Event> {
     events.push(Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 });
     events.push(choice(48_000));
     events.push(preempted(sequence));
-    events.push(Event::SequenceSwappedIn { sequence, blocks: 3, tokens: 40 });
+    events.push(Event::SequenceSwappedIn { sequence, expired: 0, blocks: 3, tokens: 40 });
     events.push(Event::BlocksSwapped { step: 1, out: 0, back: 3, bytes: 3072, micros: 50 });
     let kernel = "mul_q4_1".into();
     events.push(Event::KernelTimed { step: 1, kernel, launches: 30, nanos: 5 });

@@ -52,7 +52,8 @@ pub struct LoadOptions {
     pub kv_memory: Option<u64>,
     /// How the KV cache is stored; f16, on software devices f32.
     pub kv: Option<KvType>,
-    /// Bytes of host memory for preempted sequences; none.
+    /// Bytes of host memory for preempted sequences, taken as needed; as much as the KV cache, at
+    /// most 1 GiB.
     pub swap_memory: Option<u64>,
     /// Tokens per KV block; 16.
     pub block_size: Option<u32>,
@@ -65,6 +66,7 @@ pub struct LoadOptions {
 }
 
 const KV_BYTES_DEFAULT: u64 = 1 << 30;
+const SWAP_BYTES_DEFAULT: u64 = 1 << 30;
 const SEQUENCES_DEFAULT: u32 = 64;
 const BLOCK_SIZE_DEFAULT: u32 = 16;
 const QUEUE_MAX: u32 = 1024;
@@ -188,7 +190,7 @@ pub fn load(
         blocks: options.blocks,
         context_max: options.context_max,
         queue_max: QUEUE_MAX,
-        host_blocks: host_blocks(wanted.swap_memory, model.block_bytes()),
+        host_blocks: host_blocks(wanted.swap_memory, &model),
         window: model.spec.widest_window(),
         ..Limits::default()
     };
@@ -199,8 +201,14 @@ pub fn load(
     Ok(Loaded { runner, card, limits, kv_identity, measured, block_picos, warnings })
 }
 
-fn host_blocks(bytes: Option<u64>, block: u64) -> u32 {
-    u32::try_from(bytes.unwrap_or(0) / block.max(1)).unwrap_or(u32::MAX)
+fn host_blocks(bytes: Option<u64>, model: &Model) -> u32 {
+    let most = model.options.blocks;
+    match bytes {
+        Some(bytes) => u32::try_from(bytes / model.block_bytes()).unwrap_or(u32::MAX),
+        None => {
+            u32::try_from(SWAP_BYTES_DEFAULT / model.block_bytes()).map_or(most, |b| b.min(most))
+        }
+    }
 }
 
 /// Moves a few blocks out and back, which changes nothing; picoseconds for each, one way.

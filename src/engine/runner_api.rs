@@ -185,11 +185,7 @@ pub trait Runner {
 
     /// Moves blocks of the pool to host blocks, then host blocks to blocks of the pool, before
     /// the next step; answers how many bytes one block has.
-    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
-        let _ = (out, back);
-        let message = "this runner has no host memory to swap to";
-        Box::pin(std::future::ready(Err(RunError::Device(message.to_string()))))
-    }
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a>;
 
     /// Asked once; limits are never set beyond it.
     fn capacity(&self) -> Capacity {

@@ -102,14 +102,9 @@ impl Scheduler {
             return Err(Delay { reason, needed: s.flight, available: 0 });
         }
         let whole = self.limits.blocks_of(s.known());
-        let found = if s.host.is_empty() {
-            self.look_up(entry)?
-        } else {
-            // All of it comes from the host.
-            self.found.clear();
-            Found::default()
-        };
-        let blocks = whole - count(self.found.len()) + found.revived;
+        let expired = s.swapped_expired;
+        let found = if s.swapped == 0 { self.look_up(entry)? } else { self.find_swapped(entry) };
+        let blocks = whole - expired - count(self.found.len()) + found.revived;
         let free = self.pool.free();
         let kept = self.kept();
         if blocks + kept > free {
@@ -199,9 +194,10 @@ impl Scheduler {
         let at = self.place_among_running(seniority);
         self.running.insert(at, entry);
         self.adopt(entry, found, events);
+        self.resume(entry, events);
         self.take_blocks(entry, blocks - found.revived, now, events);
         self.copy_partial(entry, found, plan, events);
-        self.swap_in(entry, plan, events);
+        self.swap_in(entry, plan);
     }
 
     /// True when it has been preempted as often as anyone may be.

@@ -148,9 +148,9 @@ pub enum Event {
         /// Times this sequence has been preempted, this one included.
         times: u32,
     },
-    /// What a sequence had computed, `tokens` positions, is brought back from host memory into
-    /// the fresh blocks it just took.
-    SequenceSwappedIn { sequence: SequenceId, blocks: u32, tokens: u32 },
+    /// A sequence goes on from the `tokens` positions it had computed: `blocks` come back from host
+    /// memory, into blocks that it takes next; `expired` before them no window reaches any more.
+    SequenceSwappedIn { sequence: SequenceId, expired: u32, blocks: u32, tokens: u32 },
     /// Blocks were moved to host memory and back, before the step.
     BlocksSwapped { step: u64, out: u32, back: u32, bytes: u64, micros: u64 },
     /// A sequence is gone; its blocks were returned just before.

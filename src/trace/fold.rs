@@ -257,9 +257,11 @@ fn preemption(picture: &mut Picture, event: &Event) {
             picture.counters.lost_tokens += u64::from(lost);
             preempt(picture, victim, times);
         }
-        Event::SequenceSwappedIn { sequence, tokens, .. } => {
+        Event::SequenceSwappedIn { sequence, expired, tokens, .. } => {
             if let Some(s) = picture.sequences.get_mut(&sequence) {
                 s.computed = tokens;
+                let blocks = s.blocks.len().saturating_add(expired as usize).min(TABLE_MAX);
+                s.blocks.resize(blocks, BlockId::EXPIRED);
             }
         }
         Event::BlocksSwapped { out, back, bytes, .. } => {

@@ -210,9 +210,9 @@ fn blocks_moved(event: &Event) -> Option<String> {
             let idle = *idle_micros as f64 / 1e3;
             format!("block {block} lost its cached content, unused for {idle:.1} ms: {why}")
         }
-        Event::SequenceSwappedIn { sequence, blocks, tokens } => format!(
-            "sequence {sequence} got its {tokens} computed positions back from host memory, in \
-             {blocks} {}",
+        Event::SequenceSwappedIn { sequence, blocks, tokens, .. } => format!(
+            "sequence {sequence} goes on from its {tokens} computed positions; {blocks} {} of them \
+             come back from host memory",
             plural(*blocks as usize, "block")
         ),
         Event::BlocksExpired { sequence, count, .. } => format!(

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 use tilewright::base::{Clock, Limits, MonotonicClock};
 use tilewright::engine::{
     Completion, DeviceRunner, Engine, EngineConfig, EngineState, GenerateError, GenerateRequest,
-    LoadError, LoadOptions, ModelCard, RunFuture, Runner, Sizes, StepInput, Stepped, load,
+    LoadError, LoadOptions, ModelCard, RunFuture, Runner, Sizes, StepInput, Stepped, SwapFuture,
+    load,
 };
 use tilewright::record::Device;
+use tilewright::sched::BlockSwap;
 use tilewright::trace::{Event, RingSink};
 use tilewright::weights::Weights;
 
@@ -52,6 +54,11 @@ impl Runner for SharedRunner {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         let sampled = pollster::block_on(self.0.borrow_mut().run(input));
         Box::pin(std::future::ready(sampled))
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        let bytes = pollster::block_on(self.0.borrow_mut().swap(out, back));
+        Box::pin(std::future::ready(bytes))
     }
 }
 
