@@ -7,7 +7,7 @@ use crate::support::{Decoder, On, Rows, World, shared};
 use half::f16;
 use std::path::Path;
 use tilewright::base::{
-    Admission, Batching, Format, KvType, Limits, Order, Policies, Prefill, Victim,
+    Admission, Batching, Format, KvType, Limits, Order, Policies, Preemption, Prefill, Victim,
 };
 use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
 use tilewright::model::Options;
@@ -40,6 +40,7 @@ pub fn rows(rows: &mut Rows) {
             not_finite(on);
         });
         rows.add_if(present.clone(), format!("company::policies.{device}"), move |()| policies(on));
+        rows.add_if(present.clone(), format!("company::swapped.{device}"), move |()| swapped(on));
         rows.add_if(
             present,
             format!("company::static_batching_uses_a_fifth.{device}"),
@@ -449,6 +450,28 @@ fn policies(on: On) {
         p.itl_target_micros = Some(1);
     });
     assert!(all.all() == expected, "everything else at once");
+}
+
+/// Preempted to host memory and brought back, by need and by force, with much room there and with
+/// little: the same answers to the bit, at every storage type of the cache.
+fn swapped(on: On) {
+    let weights = Checkpoint::fable(2).folder();
+    for kv in [KvType::F32, KvType::Q8] {
+        let options = LoadOptions { kv: Some(kv), swap_memory: Some(8 << 20), ..options(512) };
+        let world = World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert!(world.limits.host_blocks > 60, "{}", world.limits.host_blocks);
+        let requests = &requests()[4..12];
+        let expected = world.run(Limits { blocks: 200, ..world.limits }, requests).all();
+        for (host_blocks, every) in [(60, None), (60, Some(3)), (4, Some(3))] {
+            let limits = Limits { blocks: 14, host_blocks, ..world.limits };
+            let outcome = world.run_with(limits, requests, |config| {
+                config.policies.preemption = Preemption::Swap;
+                config.force_preemption_every = every;
+            });
+            assert!(outcome.preempted > 0 && outcome.swapped > 0, "{host_blocks}, {every:?}");
+            assert!(outcome.all() == expected, "{kv:?}, {host_blocks} host blocks, {every:?}");
+        }
+    }
 }
 
 /// Lengths 20 35 40 60 80 120 200 900 in one batch of 8: 1455 of 7200 places made a token.

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
 
 /// Ids are compared up to the first position whose margin is below this.
 const MARGIN: f64 = 0.02;
@@ -32,6 +33,8 @@ pub fn rows(rows: &mut Rows) {
         }
         let name = format!("fable_http::streamed_equals_whole.{device}");
         rows.add_if(present.clone(), name, move |()| combinations(on));
+        let name = format!("fable_http::case_28_choices_repeat.{device}");
+        rows.add_if(present.clone(), name, move |()| choices_repeat(on));
         rows.add_if(present, format!("fable_http::device_lost.{device}"), move |()| lost(on));
     }
     #[cfg(all(target_os = "linux", feature = "cli"))]
@@ -378,4 +381,41 @@ fn no_adapter() {
     assert_eq!(out.trim(), "The capital of France is Paris.");
     let (code, _, errors) = run(&["doctor", "--device", "cpu"]);
     assert_eq!(code, Some(0), "{errors}");
+}
+
+/// Three choices of a seeded request are the same to the byte when asked again, alone and beside
+/// four unseeded ones; they differ from each other, and the prompt counts once.
+fn choices_repeat(on: On) {
+    let served = Served::new(move || on.device(), 64);
+    // Nothing that the model knows by heart.
+    let body = json!({"prompt": [300, 700, 1100], "temperature": 1, "max_tokens": 12});
+    let post = |more: Value| {
+        let (status, answer) =
+            ask(served.address, "POST", TEXT, &with(body.clone(), more).to_string());
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str::<Value>(&answer).unwrap()
+    };
+    let seeded = || {
+        let answer = post(json!({"n": 3, "seed": 7, "return_token_ids": true}));
+        let mut choices = answer["choices"].as_array().unwrap().clone();
+        choices.sort_by_key(|choice| choice["index"].as_u64());
+        (choices, answer["usage"]["prompt_tokens"].clone())
+    };
+    let (first, tokens) = seeded();
+    let indices: Vec<_> = first.iter().map(|choice| choice["index"].as_u64()).collect();
+    assert_eq!(indices, [Some(0), Some(1), Some(2)]);
+    assert!(first.iter().all(|choice| choice["finish_reason"].is_string()));
+    let ids: Vec<_> = first.iter().map(|choice| numbers(&choice["token_ids"])).collect();
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    assert_eq!(seeded().0, first, "asked again");
+    let beside = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| post(json!({"max_tokens": 40})));
+        }
+        seeded().0
+    });
+    assert_eq!(beside, first, "beside others");
+    let one = post(json!({"seed": 7}));
+    assert_eq!(one["usage"]["prompt_tokens"], tokens, "the prompt counts once");
+    assert_eq!(one["choices"][0]["text"], first[0]["text"], "the first is the one alone");
 }

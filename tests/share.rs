@@ -4,7 +4,7 @@
 use crate::models::craft::Checkpoint;
 use crate::support::{On, Rows, World};
 use std::sync::{Arc, Mutex};
-use tilewright::base::{Limits, PrefixCache, SequenceId, threefry2x32};
+use tilewright::base::{KvType, Limits, Preemption, PrefixCache, SequenceId, threefry2x32};
 use tilewright::engine::{Completion, GenerateRequest, LoadOptions, choice_seed, fable};
 use tilewright::trace::{Event, RingSink};
 
@@ -31,6 +31,7 @@ fn open(on: On, block_size: u32) -> World {
         sequences: Some(8),
         step_tokens: Some(128),
         block_size: Some(block_size),
+        kv: Some(if block_size == 16 { KvType::F32 } else { KvType::F16 }),
         ..LoadOptions::default()
     };
     World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"))
@@ -74,29 +75,63 @@ fn bits(answers: Vec<Completion>) -> Vec<Completion> {
     answers.into_iter().map(strip).collect()
 }
 
+/// Pieces of prompts, preemptions, and what becomes of the preempted.
+#[derive(Clone, Copy, Debug)]
+struct Pressure {
+    step_tokens: u32,
+    /// Somebody is preempted at every such step.
+    every: Option<u64>,
+    /// Blocks of the pool; few of them preempt by need.
+    blocks: u32,
+    preemption: Preemption,
+}
+
+impl Pressure {
+    fn all() -> Vec<Self> {
+        let none =
+            Self { step_tokens: 16, every: None, blocks: 60, preemption: Preemption::Recompute };
+        let mut all = vec![none, Self { step_tokens: 128, ..none }];
+        for preemption in [Preemption::Recompute, Preemption::Swap, Preemption::Auto] {
+            all.push(Self { step_tokens: 128, every: Some(3), preemption, ..none });
+            all.push(Self { step_tokens: 48, blocks: 13, preemption, ..none });
+        }
+        all
+    }
+}
+
+/// Prefix cache × pieces × preemption × choices × block size (and storage type).
 fn no_bit_changes(on: On, block_size: u32) {
     let world = open(on, block_size);
     let requests = requests();
     let roomy = Limits { blocks: 60, ..world.limits };
-    let run = |limits, requests: &[GenerateRequest], prefix_cache, every| {
+    let run = |limits, requests: &[GenerateRequest], prefix_cache, every, preemption| {
         world.run_with(limits, requests, |config| {
             config.policies.prefix_cache = prefix_cache;
+            config.policies.preemption = preemption;
             config.force_preemption_every = every;
         })
     };
-    let alone = run(roomy, &apart(&requests), PrefixCache::Off, None);
+    let alone = run(roomy, &apart(&requests), PrefixCache::Off, None, Preemption::Recompute);
     assert_eq!((alone.matched, alone.copied, alone.preempted), (0, 0, 0));
     let expected = bits(alone.all());
     assert_ne!(expected[1].ids(), expected[2].ids(), "choices differ");
     for prefix_cache in [PrefixCache::On, PrefixCache::Off] {
-        for (step_tokens_max, every) in [(16, None), (128, None), (128, Some(3))] {
-            let limits = Limits { step_tokens_max, ..roomy };
-            let together = run(limits, &requests, prefix_cache, every);
-            let what = format!("{prefix_cache}, {step_tokens_max} tokens, preempted {every:?}");
+        for pressure in Pressure::all() {
+            let Pressure { step_tokens: step_tokens_max, every, preemption, .. } = pressure;
+            let blocks = pressure.blocks * 16 / block_size;
+            let limits = Limits { step_tokens_max, blocks, watermark_permille: 0, ..roomy };
+            let together = run(limits, &requests, prefix_cache, every, preemption);
+            let what = format!("{prefix_cache}, {pressure:?}");
             assert_eq!(together.matched > 0, prefix_cache == PrefixCache::On, "{what}");
             // One at a block's edge in blocks of 16 needs no copy but of the block's last token.
             assert!(together.copied >= 3, "{what}: {} copies", together.copied);
-            assert_eq!(together.preempted > 0, every.is_some(), "{what}");
+            let pressed = every.is_some() || pressure.blocks < 60;
+            assert_eq!(together.preempted > 0, pressed, "{what}");
+            let may_swap = pressed && preemption != Preemption::Recompute;
+            assert!(together.swapped == 0 || may_swap, "{what}: {}", together.swapped);
+            // With the cache, blocks of a victim may all be there still when it returns.
+            let must_swap = preemption == Preemption::Swap && prefix_cache == PrefixCache::Off;
+            assert!(together.swapped > 0 || !(pressed && must_swap), "{what}");
             assert!(bits(together.all()) == expected, "{what}");
         }
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId, Victim};
 use tilewright::trace::{
     BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason, Header,
-    LimitsReason, Picture, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped, Told,
-    TraceError, Written, fold, sentence, write_header, write_line,
+    LimitsReason, Picture, PreemptMethod, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped,
+    Told, TraceError, Written, fold, sentence, write_header, write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -107,6 +107,8 @@ fn all_events() -> Vec<Event> {
     events.push(Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 });
     events.push(choice(48_000));
     events.push(preempted(sequence));
+    events.push(Event::SequenceSwappedIn { sequence, expired: 0, blocks: 3, tokens: 40 });
+    events.push(Event::BlocksSwapped { step: 1, out: 0, back: 3, bytes: 3072, micros: 50 });
     let kernel = "mul_q4_1".into();
     events.push(Event::KernelTimed { step: 1, kernel, launches: 30, nanos: 5 });
     events.push(Event::EventsDropped { count: 5 });
@@ -120,6 +122,10 @@ fn preempted(victim: SequenceId) -> Event {
         reason: PreemptReason::OutOfBlocks,
         policy: Victim::LeastLost,
         juniors: 3,
+        method: PreemptMethod::Recompute,
+        recompute_micros: 8_000,
+        swap_micros: 9_000,
+        host_free: 6,
         lost: 5,
         blocks: 1,
         times: 2,
@@ -409,7 +415,7 @@ fn decisions_say_why() {
     let text = said(Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 });
     assert_eq!(numbers(&text), [77, 12, 40, 16], "{text}");
     let text = said(preempted(sequence));
-    assert_eq!(numbers(&text), [77, 2, 1, 3, 1, 5], "{text}");
+    assert_eq!(numbers(&text), [77, 2, 1, 3, 1, 5, 8, 0, 9, 0, 6], "{text}");
     for event in all_events() {
         let fact = matches!(
             event,
@@ -421,6 +427,7 @@ fn decisions_say_why() {
                 | Event::RowPlanned { .. }
                 | Event::StepRan { .. }
                 | Event::TokenSampled { .. }
+                | Event::BlocksSwapped { .. }
                 | Event::KernelTimed { .. }
         );
         let text = sentence(&event);

@@ -13,6 +13,9 @@ pub struct Limits {
     pub block_size: u32,
     /// KV blocks in the pool; fixed at start.
     pub blocks: u32,
+    /// Blocks of host memory that preempted sequences may be swapped to; fixed at start.
+    #[serde(default)]
+    pub host_blocks: u32,
     /// Positions of one sequence (prompt + output) that the model can address.
     pub context_max: u32,
     /// Requests that may wait; one more is refused.
@@ -53,6 +56,7 @@ impl Default for Limits {
             step_tokens_max: 512,
             block_size: 16,
             blocks: 1024,
+            host_blocks: 0,
             context_max: 2048,
             queue_max: 1024,
             queue_timeout_ms: 0,

@@ -14,7 +14,7 @@ pub use ids::{BlockId, RequestId, SequenceId, TokenId};
 pub use kv::KvType;
 pub use limits::Limits;
 pub use policy::{
-    Admission, Batching, CLASS_DEFAULT, CLASS_MAX, FairUnit, Order, Policies, PolicyError, Prefill,
-    PrefixCache, Victim,
+    Admission, Batching, CLASS_DEFAULT, CLASS_MAX, FairUnit, Order, Policies, PolicyError,
+    Preemption, Prefill, PrefixCache, Victim,
 };
 pub use rng::{threefry2x32, unit_from_seed};

@@ -12,6 +12,9 @@ pub struct Policies {
     pub prefill: Prefill,
     pub admission: Admission,
     pub victim: Victim,
+    /// What becomes of what a victim has computed.
+    #[serde(default)]
+    pub preemption: Preemption,
     pub order: Order,
     /// A request is overtaken in the queue only by those that arrive before this many more
     /// tokens are processed (fair: a tenant waits unserved no longer than that); `None` lets it
@@ -35,6 +38,7 @@ impl Default for Policies {
             prefill: Prefill::Chunked,
             admission: Admission::Optimistic,
             victim: Victim::Youngest,
+            preemption: Preemption::Auto,
             order: Order::Fcfs,
             aging: Some(1 << 16),
             bypass_max: 4,
@@ -87,6 +91,18 @@ pub enum Victim {
     LeastLost,
     /// The one that frees the most blocks.
     MostBlocks,
+}
+
+/// What becomes of the keys and values of a victim.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Preemption {
+    /// They are dropped and computed again.
+    Recompute,
+    /// They go to host memory and come back, as far as it has room.
+    Swap,
+    /// Whichever costs less time, as measured on the device, for each victim.
+    #[default]
+    Auto,
 }
 
 /// Who of the queue is next.
@@ -250,6 +266,23 @@ text_forms!(
         ("youngest", []) => Some(Victim::Youngest),
         ("least-lost", []) => Some(Victim::LeastLost),
         ("most-blocks", []) => Some(Victim::MostBlocks),
+        _ => None,
+    }
+);
+
+text_forms!(
+    Preemption,
+    "preemption policy",
+    "recompute, swap or auto",
+    |p, f| f.write_str(match p {
+        Preemption::Recompute => "recompute",
+        Preemption::Swap => "swap",
+        Preemption::Auto => "auto",
+    }),
+    |head, rest| match (head, rest) {
+        ("recompute", []) => Some(Preemption::Recompute),
+        ("swap", []) => Some(Preemption::Swap),
+        ("auto", []) => Some(Preemption::Auto),
         _ => None,
     }
 );

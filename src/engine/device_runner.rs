@@ -3,10 +3,11 @@
 
 use super::runner_api::{
     Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
-    StepInput, StepOutput, TokenLogprobs, Wanted,
+    StepInput, StepOutput, SwapFuture, TokenLogprobs, Wanted,
 };
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
 use crate::record::{Device, DeviceError, Recording, Timing};
+use crate::sched::BlockSwap;
 use std::collections::BTreeMap;
 
 /// Added to the logit of a token that may not be chosen. Finite, so that no NaN arises.
@@ -18,11 +19,19 @@ pub struct DeviceRunner {
     device: Box<dyn Device>,
     batch: Batch,
     recording: Recording,
+    /// What host blocks hold.
+    host: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl DeviceRunner {
     pub fn new(model: Model, device: Box<dyn Device>) -> Self {
-        Self { model, device, batch: Batch::default(), recording: Recording::default() }
+        Self {
+            model,
+            device,
+            batch: Batch::default(),
+            recording: Recording::default(),
+            host: BTreeMap::new(),
+        }
     }
 
     pub fn model(&self) -> &Model {
@@ -182,7 +191,55 @@ fn sampled(result: SampleResult, wanted: bool) -> Sampled {
     Sampled { token: result.token, finite: result.finite, logprobs }
 }
 
+/// Bytes moved by one submission.
+const SWAP_BYTES: usize = 32 << 20;
+
+impl DeviceRunner {
+    /// Block by block, as many in one recording as [`SWAP_BYTES`] hold.
+    async fn swap_out(&mut self, out: &[BlockSwap]) -> Result<(), RunError> {
+        let size = self.model.block_bytes() as usize;
+        for group in out.chunks((SWAP_BYTES / size).max(1)) {
+            let mut recording = Recording::default();
+            for swap in group {
+                self.model.block_parts(swap.block.0).for_each(|part| recording.download(part));
+            }
+            let finished = self.device.submit(&recording)?.await?;
+            for (swap, bytes) in group.iter().zip(finished.bytes.chunks_exact(size)) {
+                self.host.insert(swap.host, bytes.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn swap_in(&mut self, back: &[BlockSwap]) -> Result<(), RunError> {
+        let size = self.model.block_bytes() as usize;
+        for group in back.chunks((SWAP_BYTES / size).max(1)) {
+            let mut recording = Recording::default();
+            for swap in group {
+                let missing = || RunError::Device(format!("host block {} is empty", swap.host));
+                let bytes = self.host.remove(&swap.host).ok_or_else(missing)?;
+                let mut at = 0;
+                for part in self.model.block_parts(swap.block.0) {
+                    let next = at + part.bytes as usize;
+                    recording.upload(part.buffer, part.offset, &bytes[at..next]);
+                    at = next;
+                }
+            }
+            self.device.submit(&recording)?.await?;
+        }
+        Ok(())
+    }
+}
+
 impl Runner for DeviceRunner {
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        Box::pin(async move {
+            self.swap_out(out).await?;
+            self.swap_in(back).await?;
+            Ok(self.model.block_bytes())
+        })
+    }
+
     fn capacity(&self) -> Capacity {
         let options = &self.model.options;
         Capacity { tokens: options.step_tokens_max, sequences: options.sequences_max }

@@ -3,11 +3,13 @@
 
 use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
+use super::runner_api::{RunError, Runner};
 use super::sampling::SamplingDefaults;
 use super::step_time::Work;
-use crate::base::{Clock, KvType, Limits, TokenId};
+use crate::base::{BlockId, Clock, KvType, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
+use crate::sched::BlockSwap;
 use crate::text::{
     ChatTemplate, ChosenTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab,
     token_ids,
@@ -28,6 +30,8 @@ pub enum LoadError {
     NoTokenizer { file: String },
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error(transparent)]
+    Swap(#[from] RunError),
     #[error(
         "no room for one block of KV cache: a block of {block_size} tokens takes {bytes} bytes, \
          --kv-memory allows {allowed}"
@@ -48,6 +52,9 @@ pub struct LoadOptions {
     pub kv_memory: Option<u64>,
     /// How the KV cache is stored; f16, on software devices f32.
     pub kv: Option<KvType>,
+    /// Bytes of host memory for preempted sequences, taken as needed; as much as the KV cache, at
+    /// most 1 GiB.
+    pub swap_memory: Option<u64>,
     /// Tokens per KV block; 16.
     pub block_size: Option<u32>,
     /// The name it is served under; the file's.
@@ -59,6 +66,7 @@ pub struct LoadOptions {
 }
 
 const KV_BYTES_DEFAULT: u64 = 1 << 30;
+const SWAP_BYTES_DEFAULT: u64 = 1 << 30;
 const SEQUENCES_DEFAULT: u32 = 64;
 const BLOCK_SIZE_DEFAULT: u32 = 16;
 const QUEUE_MAX: u32 = 1024;
@@ -137,6 +145,8 @@ pub struct Loaded {
     pub kv_identity: String,
     /// The steps that were measured: work and microseconds.
     pub measured: Vec<(Work, u64)>,
+    /// Time of moving one block to host memory or back; 0 where that is off.
+    pub block_picos: u64,
     /// Worth telling the operator.
     pub warnings: Vec<String>,
 }
@@ -180,13 +190,46 @@ pub fn load(
         blocks: options.blocks,
         context_max: options.context_max,
         queue_max: QUEUE_MAX,
+        host_blocks: host_blocks(wanted.swap_memory, &model),
         window: model.spec.widest_window(),
         ..Limits::default()
     };
-    let runner = DeviceRunner::new(model, device);
+    let mut runner = DeviceRunner::new(model, device);
+    let block_picos = measure_swap(&mut runner, &limits, clock)?;
     let (spec, kv) = (&runner.model().spec, runner.model().options.kv);
     let kv_identity = format!("{} {kv:?} {spec:?}", weights.name());
-    Ok(Loaded { runner, card, limits, kv_identity, measured, warnings })
+    Ok(Loaded { runner, card, limits, kv_identity, measured, block_picos, warnings })
+}
+
+fn host_blocks(bytes: Option<u64>, model: &Model) -> u32 {
+    let most = model.options.blocks;
+    match bytes {
+        Some(bytes) => u32::try_from(bytes / model.block_bytes()).unwrap_or(u32::MAX),
+        None => {
+            u32::try_from(SWAP_BYTES_DEFAULT / model.block_bytes()).map_or(most, |b| b.min(most))
+        }
+    }
+}
+
+/// Moves a few blocks out and back, which changes nothing; picoseconds for each, one way.
+fn measure_swap(
+    runner: &mut DeviceRunner,
+    limits: &Limits,
+    clock: &dyn Clock,
+) -> Result<u64, LoadError> {
+    let count = limits.host_blocks.min(limits.blocks).min(4);
+    if count == 0 {
+        return Ok(0);
+    }
+    let swaps: Vec<_> = (0..count).map(|n| BlockSwap { block: BlockId(n), host: n }).collect();
+    let mut micros = 0;
+    // The first time also makes what the device makes lazily.
+    for _ in 0..2 {
+        let start = clock.now_micros();
+        pollster::block_on(runner.swap(&swaps, &swaps))?;
+        micros = clock.now_micros() - start;
+    }
+    Ok(micros.saturating_mul(1_000_000) / (2 * u64::from(count)))
 }
 
 /// The largest power of two whose measured prefill step stays under the time bound. The steps

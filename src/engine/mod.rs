@@ -39,7 +39,7 @@ pub use output::{
 pub use probe::{Pooling, Question};
 pub use runner_api::{
     Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
-    StepInput, StepOutput, StepRow, TokenLogprobs, Wanted,
+    StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,
 };
 pub use sampling::{
     CHOICES_MAX, GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling,

@@ -4,7 +4,7 @@
 
 use super::sampling::Sampling;
 use crate::base::{BlockId, SequenceId, TokenId, unit_from_seed};
-use crate::sched::BlockCopy;
+use crate::sched::{BlockCopy, BlockSwap};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -166,6 +166,9 @@ pub enum RunError {
 /// A step in flight. Not `Send`: a runner lives on the engine's thread (or the page's).
 pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<StepOutput, RunError>> + 'a>>;
 
+/// Blocks on their way; the bytes of one.
+pub type SwapFuture<'a> = Pin<Box<dyn Future<Output = Result<u64, RunError>> + 'a>>;
+
 /// The largest steps that a runner can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
@@ -180,6 +183,10 @@ pub trait Runner {
     /// Computes the rows' keys and values and answers the rows that ask, in their order.
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a>;
 
+    /// Moves blocks of the pool to host blocks, then host blocks to blocks of the pool, before
+    /// the next step; answers how many bytes one block has.
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a>;
+
     /// Asked once; limits are never set beyond it.
     fn capacity(&self) -> Capacity {
         Capacity { tokens: u32::MAX, sequences: u32::MAX }
@@ -189,6 +196,10 @@ pub trait Runner {
 impl<R: Runner + ?Sized> Runner for Box<R> {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         (**self).run(input)
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        (**self).swap(out, back)
     }
 
     fn capacity(&self) -> Capacity {

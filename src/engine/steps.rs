@@ -13,7 +13,7 @@ use super::status::{EngineState, Status};
 use super::step_time::{Choice, StepTime, Work};
 use super::table::Table;
 use crate::base::{Clock, Limits, Policies};
-use crate::sched::{Outcome, Plan, PlanRow, Scheduler};
+use crate::sched::{Outcome, Plan, PlanRow, Scheduler, WorkCosts};
 use crate::trace::{Event, FinishReason, Sink, Stamped};
 use futures_util::future::{Either, select};
 use std::pin::pin;
@@ -63,6 +63,8 @@ pub struct Engine<R: Runner> {
     pub(super) pace: Pace,
     padding: Padding,
     times: StepTime,
+    /// Time of moving one block to host memory or back; 0 while unknown.
+    block_picos: u64,
     /// The budget told last.
     chosen: Option<u32>,
     force_preemption_every: Option<u64>,
@@ -82,6 +84,8 @@ pub struct EngineConfig {
     pub weights: Vec<(String, u32)>,
     /// Steps measured before, for the model of step time.
     pub measured: Vec<(Work, u64)>,
+    /// Time of moving one block to host memory or back, as measured; 0 if unknown.
+    pub block_picos: u64,
     /// Fault hook: every so many steps the youngest is preempted, needed or not.
     pub force_preemption_every: Option<u64>,
     /// The seeds of requests that bring none follow from this one.
@@ -101,6 +105,7 @@ impl EngineConfig {
             kv_identity: String::new(),
             weights: Vec::new(),
             measured: Vec::new(),
+            block_picos: 0,
             force_preemption_every: None,
             seed: 0,
             output_buffer: 1024,
@@ -140,6 +145,7 @@ impl<R: Runner> Engine<R> {
             pace: Pace::default(),
             padding: Padding::new(&limits),
             times,
+            block_picos: config.block_picos,
             chosen: None,
             force_preemption_every: config.force_preemption_every,
             empty_plans: 0,
@@ -210,12 +216,19 @@ impl<R: Runner> Engine<R> {
     async fn turn(&mut self) {
         let began = self.clock.now_micros();
         self.choose_budget();
+        let cost = self.times.cost().unwrap_or_default();
+        let (token_picos, pair_picos, block_picos) = (cost.token, cost.pair, self.block_picos);
+        self.sched.set_costs(WorkCosts { token_picos, pair_picos, block_picos });
         if self.force_preemption_every.is_some_and(|n| (self.now.steps + 1).is_multiple_of(n)) {
             self.sched.force_preemption();
         }
         self.sched.plan(began, &mut self.plan, &mut self.events);
         let planned = self.clock.now_micros();
         self.emit();
+        if let Err(error) = self.swap().await {
+            self.abandon_plan();
+            return self.fail_all(&GenerateError::Run(error));
+        }
         if self.plan.rows.is_empty() {
             return self.empty_plan();
         }
@@ -262,6 +275,29 @@ impl<R: Runner> Engine<R> {
                 self.fail_all(&GenerateError::Run(error));
             }
         }
+    }
+
+    /// Moves blocks to host memory and back as the plan says, and learns what that costs.
+    async fn swap(&mut self) -> Result<(), RunError> {
+        let (out, back) = (&self.plan.swaps_out, &self.plan.swaps_in);
+        let count = out.len() + back.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let began = self.clock.now_micros();
+        let block_bytes = self.runner.swap(out, back).await?;
+        let micros = self.clock.now_micros() - began;
+        let each = micros.saturating_mul(1_000_000) / count as u64;
+        self.block_picos =
+            if self.block_picos == 0 { each } else { (self.block_picos * 3 + each) / 4 };
+        self.events.push(Event::BlocksSwapped {
+            step: self.plan.step,
+            out: out.len() as u32,
+            back: back.len() as u32,
+            bytes: block_bytes * count as u64,
+            micros,
+        });
+        Ok(())
     }
 
     /// Sets how many tokens the next step may have, where a target of step time says so.

@@ -126,6 +126,11 @@ pub struct ModelArgs {
     /// [default: f16, f32 on software adapters and on the processor].
     #[arg(long, value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE", help_heading = "Scheduling")]
     pub kv_dtype: Option<KvType>,
+    /// Host memory that preempted sequences may be moved to, such as 512MiB; 0: they are computed
+    /// again [default: as much as the KV cache, at most 1GiB].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(env = "TILEWRIGHT_SWAP_MEMORY", help_heading = "Scheduling")]
+    pub swap_memory: Option<u64>,
     /// Tokens per KV block.
     #[arg(long, value_name = "TOKENS", default_value = "16", value_parser = ["16", "32"])]
     #[arg(env = "TILEWRIGHT_BLOCK_SIZE", help_heading = "Scheduling")]
@@ -170,6 +175,11 @@ pub struct ServeArgs {
     #[arg(long, env = "TILEWRIGHT_TRUST_REQUEST_CHAT_TEMPLATE", help_heading = "Server")]
     #[arg(value_parser = switch())]
     pub trust_request_chat_template: bool,
+    /// Let clients change policies and limits while requests run: POST /v1/engine/policies
+    /// [default: false].
+    #[arg(long, env = "TILEWRIGHT_ALLOW_CONTROL", help_heading = "Server")]
+    #[arg(value_parser = switch())]
+    pub allow_control: bool,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     #[arg(env = "TILEWRIGHT_LOG_FORMAT", help_heading = "Server")]

@@ -45,6 +45,7 @@ pub fn options(args: &ModelArgs) -> Result<LoadOptions> {
         sequences: args.max_num_seqs,
         step_tokens: args.max_num_batched_tokens,
         kv_memory: args.kv_memory,
+        swap_memory: args.swap_memory,
         kv: args.kv_dtype,
         block_size: args.block_size.parse().ok(),
         name: args.served_model_name.clone(),

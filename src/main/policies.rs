@@ -3,7 +3,7 @@
 use clap::Args;
 use std::str::FromStr;
 use tilewright::base::{
-    Admission, Batching, Limits, Order, Policies, Prefill, PrefixCache, Victim,
+    Admission, Batching, Limits, Order, Policies, Preemption, Prefill, PrefixCache, Victim,
 };
 
 /// Every choice of the scheduler.
@@ -44,6 +44,11 @@ pub struct PolicyArgs {
     #[arg(long, default_value_t = Policies::default().victim, env = "TILEWRIGHT_VICTIM")]
     #[arg(value_name = "POLICY", value_parser = Victim::from_str)]
     pub victim: Victim,
+    /// What becomes of what a victim has computed: recompute (computed again), swap (moved to host
+    /// memory, see --swap-memory) or auto (whichever takes less time).
+    #[arg(long, default_value_t = Policies::default().preemption, env = "TILEWRIGHT_PREEMPTION")]
+    #[arg(value_name = "POLICY", value_parser = Preemption::from_str)]
+    pub preemption: Preemption,
     /// Who of the queue is next: fcfs, shortest (predicted job), priority (the request's
     /// `priority`, 0 first), fair:requests, fair:tokens or fair:time (the tenant served least).
     #[arg(long, default_value_t = Policies::default().order, env = "TILEWRIGHT_ORDER")]
@@ -83,6 +88,7 @@ impl PolicyArgs {
             prefill: self.prefill,
             admission: self.admission,
             victim: self.victim,
+            preemption: self.preemption,
             order: self.order,
             aging: self.aging.0,
             bypass_max: self.bypass,

@@ -33,6 +33,7 @@ pub fn engine(
     config.seed = seed();
     config.measured = std::mem::take(&mut loaded.measured);
     config.kv_identity = std::mem::take(&mut loaded.kv_identity);
+    config.block_picos = loaded.block_picos;
     if let Some(path) = &record.record {
         let header = Header { model: loaded.card.name.clone(), ..Header::default() };
         let sink = FileSink::create(path, RECORD_BUFFER, &header);

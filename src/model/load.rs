@@ -253,6 +253,23 @@ impl Model {
         Heads { heads, kv_heads, head_dim }
     }
 
+    /// Bytes of one KV block in all layers.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_parts(0).map(|part| part.bytes).sum()
+    }
+
+    /// Where the keys and values of a block lie, layer by layer.
+    pub fn block_parts(&self, block: u32) -> impl Iterator<Item = Binding> {
+        let token = self.spec.cache_bytes_per_token(self.options.kv);
+        let bytes = token * u64::from(self.options.block_size);
+        let part = move |cache: Binding| Binding {
+            offset: cache.offset + u64::from(block) * bytes,
+            bytes,
+            ..cache
+        };
+        self.caches.iter().flat_map(move |c| [part(c.k), part(c.v)])
+    }
+
     /// Partial slots of one step.
     pub(super) fn partials_max(&self) -> u32 {
         PARTIALS_PER_HEAD * self.spec.heads

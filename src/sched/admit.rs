@@ -67,9 +67,7 @@ impl Scheduler {
                 Err(Delay { reason: DelayReason::Slots, needed: running + 1, available: cap })
             };
             match fits {
-                Ok(Decision { found, .. })
-                    if self.table[entry as usize].known() - found.tokens > room =>
-                {
+                Ok(Decision { found, .. }) if self.lacks(entry, found) > room => {
                     return None;
                 }
                 Ok(decision) => {
@@ -104,8 +102,9 @@ impl Scheduler {
             return Err(Delay { reason, needed: s.flight, available: 0 });
         }
         let whole = self.limits.blocks_of(s.known());
-        let found = self.look_up(entry)?;
-        let blocks = whole - count(self.found.len()) + found.revived;
+        let expired = s.swapped_expired;
+        let found = if s.swapped == 0 { self.look_up(entry)? } else { self.find_swapped(entry) };
+        let blocks = whole - expired - count(self.found.len()) + found.revived;
         let free = self.pool.free();
         let kept = self.kept();
         if blocks + kept > free {
@@ -122,6 +121,12 @@ impl Scheduler {
             return Err(Delay { reason, needed: protected, available: total });
         }
         Ok(Decision { blocks, free, kept, peak, passed: 0, found })
+    }
+
+    /// Tokens it has to compute when it enters.
+    fn lacks(&self, entry: u32, found: Found) -> u32 {
+        let s = &self.table[entry as usize];
+        s.known() - found.tokens.max(s.swapped)
     }
 
     /// Blocks kept free at admission: the watermark's share, rounded up, while something runs.
@@ -189,8 +194,10 @@ impl Scheduler {
         let at = self.place_among_running(seniority);
         self.running.insert(at, entry);
         self.adopt(entry, found, events);
+        self.resume(entry, events);
         self.take_blocks(entry, blocks - found.revived, now, events);
         self.copy_partial(entry, found, plan, events);
+        self.swap_in(entry, plan);
     }
 
     /// True when it has been preempted as often as anyone may be.

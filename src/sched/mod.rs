@@ -21,6 +21,7 @@ mod share;
 mod slots;
 mod snapshot;
 mod submit;
+mod swap;
 mod tenants;
 
 pub use plan::{BlockCopy, Outcome, Plan, PlanRow};
@@ -29,3 +30,4 @@ pub use prefix::Tag;
 pub use scheduler::{LimitsFixed, Scheduler};
 pub use sequence::NewSequence;
 pub use snapshot::{CachedBlock, SequenceState, Snapshot};
+pub use swap::{BlockSwap, WorkCosts};

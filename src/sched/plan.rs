@@ -4,8 +4,9 @@
 
 use super::scheduler::Scheduler;
 use super::sequence::count;
+use super::swap::{BlockSwap, Method};
 use crate::base::{Batching, BlockId, FairUnit, Prefill, SequenceId, TokenId, Victim};
-use crate::trace::{BlockList, Event, EvictReason, FinishReason, PreemptReason};
+use crate::trace::{BlockList, Event, EvictReason, FinishReason, PreemptMethod, PreemptReason};
 
 /// Steps in a row that prompts may take while something decodes, under `PrefillFirst`.
 const PUT_OFF_MAX: u32 = 16;
@@ -25,6 +26,10 @@ pub struct Plan {
     pub decode: u32,
     /// Of `tokens`, those of padding.
     pub padding: u32,
+    /// Blocks to be saved to host memory before anything of this step runs, rows or none.
+    pub swaps_out: Vec<BlockSwap>,
+    /// Blocks to be brought back before the rows run. Never in a step that saves some.
+    pub swaps_in: Vec<BlockSwap>,
     /// Sequences that lost their place for this step.
     pub preempted: u32,
     /// Done before any row reads or writes.
@@ -81,7 +86,12 @@ impl Scheduler {
         let mut copies = std::mem::take(&mut plan.copies);
         rows.clear();
         copies.clear();
-        *plan = Plan { rows, copies, budget: self.step_budget(), ..Plan::default() };
+        let mut swaps_out = std::mem::take(&mut plan.swaps_out);
+        let mut swaps_in = std::mem::take(&mut plan.swaps_in);
+        swaps_out.clear();
+        swaps_in.clear();
+        let budget = self.step_budget();
+        *plan = Plan { rows, copies, swaps_out, swaps_in, budget, ..Plan::default() };
         self.held_until = None;
         self.retract(now_micros, plan, events);
         match (self.policies.batching, self.policies.prefill) {
@@ -263,7 +273,8 @@ impl Scheduler {
             };
             let juniors = count(self.running.len() - 1 - at);
             let reason = PreemptReason::OutOfBlocks;
-            self.preempt(victim, Cause { gainer: id, reason, juniors }, now_micros, events);
+            let cause = Cause { gainer: id, reason, juniors };
+            self.preempt(victim, cause, now_micros, plan, events);
             plan.preempted += 1;
         }
         self.take_blocks(entry, 1, now_micros, events);
@@ -311,15 +322,24 @@ impl Scheduler {
         if let Some(&entry) = youngest {
             let gainer = self.table[entry as usize].id;
             let cause = Cause { gainer, reason: PreemptReason::Forced, juniors: 0 };
-            self.preempt(entry, cause, now, events);
+            self.preempt(entry, cause, now, plan, events);
             plan.preempted += 1;
         }
     }
 
     /// Sends a running sequence back to the queue. It keeps its tokens, produced ones too, and
-    /// computes them again when it returns.
-    fn preempt(&mut self, entry: u32, cause: Cause, now: u64, events: &mut Vec<Event>) {
+    /// computes them again when it returns, or what it has computed goes to host memory.
+    fn preempt(
+        &mut self,
+        entry: u32,
+        cause: Cause,
+        now: u64,
+        plan: &mut Plan,
+        events: &mut Vec<Event>,
+    ) {
         self.leave_place(entry);
+        let Method { method, recompute_micros, swap_micros, host_free } = self.method_for(entry);
+        let swaps = method == PreemptMethod::Swap;
         let policy = self.policies.victim;
         let Cause { gainer, reason, juniors } = cause;
         let s = &mut self.table[entry as usize];
@@ -331,10 +351,17 @@ impl Scheduler {
             reason,
             policy,
             juniors,
-            lost: s.computed,
+            method,
+            recompute_micros,
+            swap_micros,
+            host_free,
+            lost: if swaps { 0 } else { s.computed },
             blocks: s.held_blocks(),
             times: s.preemptions,
         });
+        if swaps {
+            self.swap_out(entry, plan);
+        }
         self.return_blocks(entry, now, events);
         self.enqueue(entry);
     }

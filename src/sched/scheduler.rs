@@ -7,6 +7,7 @@ use super::pool::BlockPool;
 use super::queue::Queue;
 use super::sequence::{Sequence, count};
 use super::slots::Slots;
+use super::swap::WorkCosts;
 use super::tenants::Tenants;
 use crate::base::{BlockId, Limits, Order, Policies, SequenceId, TokenId};
 use crate::trace::{DelayReason, Event, FinishReason, LimitsReason};
@@ -19,6 +20,9 @@ pub struct Scheduler {
     /// Tokens a step may have, where something aims lower than the limits.
     pub(super) budget: Option<u32>,
     pub(super) pool: BlockPool,
+    /// Host blocks that hold nothing.
+    pub(super) host_free: Vec<u32>,
+    pub(super) costs: WorkCosts,
     pub(super) slots: Slots,
     pub(super) index: Index,
     /// The sequence table; entries in `vacant` are free.
@@ -72,6 +76,7 @@ impl LimitsFixed {
             ("blocks", now.blocks, asked.blocks),
             ("block_size", now.block_size, asked.block_size),
             ("context_max", now.context_max, asked.context_max),
+            ("host_blocks", now.host_blocks, asked.host_blocks),
             ("window", now.window.unwrap_or(0), asked.window.unwrap_or(0)),
         ] {
             if now != asked {
@@ -94,6 +99,8 @@ impl Scheduler {
             policies,
             budget: None,
             pool: BlockPool::new(limits.blocks, limits.block_size),
+            host_free: (0..limits.host_blocks).rev().collect(),
+            costs: WorkCosts::default(),
             slots: Slots::default(),
             index: Index::default(),
             table: Vec::new(),
@@ -300,6 +307,7 @@ impl Scheduler {
             self.distrust(entry, events);
         }
         self.return_blocks(entry, now_micros, events);
+        self.forget_host(entry);
         self.leave_place(entry);
         let s = &mut self.table[entry as usize];
         let (id, tenant, prompt, generated) = (s.id, s.tenant, s.prompt, s.generated());

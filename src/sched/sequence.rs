@@ -57,6 +57,11 @@ pub(super) struct Sequence {
     /// Of `expired` at the front, none is held any more.
     pub blocks: Vec<BlockId>,
     pub expired: u32,
+    /// Host blocks that hold what it computed before it was preempted, how many positions that is,
+    /// and how many blocks before them a window had passed by.
+    pub host: Vec<u32>,
+    pub swapped: u32,
+    pub swapped_expired: u32,
     /// `None` while it waits.
     pub slot: Option<u32>,
     /// Set when it must end as soon as nothing of it is in flight.

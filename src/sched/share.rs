@@ -82,7 +82,7 @@ impl Scheduler {
         Found { tokens: shared, revived: 0, sibling: Some(sibling), copied }
     }
 
-    fn find_prefix(&mut self, entry: u32) -> Found {
+    pub(super) fn find_prefix(&mut self, entry: u32) -> Found {
         self.found.clear();
         let off = self.policies.prefix_cache == PrefixCache::Off;
         if off || self.table[entry as usize].uncached {

@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub cached: Vec<CachedBlock>,
     /// What is wrong with the prefix index itself.
     pub index_fault: Option<String>,
+    /// Host blocks that hold nothing.
+    pub host_free: Vec<u32>,
     /// The most senior first.
     pub running: Vec<SequenceState>,
     /// Lane by lane, each in the order of admission.
@@ -61,6 +63,8 @@ pub struct SequenceState {
     pub blocks: Vec<BlockId>,
     /// Blocks at the table's head that the prefix index knows.
     pub published: u32,
+    /// Host blocks that hold what it computed.
+    pub host: Vec<u32>,
     pub preemptions: u32,
     pub ending: Option<FinishReason>,
 }
@@ -84,6 +88,7 @@ impl Scheduler {
                 computed: s.computed,
                 blocks: s.blocks.clone(),
                 published: s.published,
+                host: s.host.clone(),
                 preemptions: s.preemptions,
                 ending: s.ending,
             }
@@ -97,6 +102,7 @@ impl Scheduler {
             shared: self.pool.shared(),
             cached: self.pool.cached_blocks().collect(),
             index_fault: self.pool.index.check().err(),
+            host_free: self.host_free.clone(),
             running: self.running.iter().copied().map(state).collect(),
             waiting: self.queue.iter().map(|w| state(w.entry)).collect(),
             planned_tokens: self.last_tokens,
@@ -116,6 +122,7 @@ impl Snapshot {
     /// The first invariant that does not hold.
     pub fn check(&self) -> Result<(), String> {
         self.check_pool()?;
+        self.check_host()?;
         self.check_sequences()?;
         self.check_prefixes()?;
         let (tokens, budget) = (self.planned_tokens, self.budget);
@@ -158,6 +165,19 @@ impl Snapshot {
         }
         let used = held.iter().filter(|&&h| h > 0).count();
         ensure(used + listed == total, || format!("{used} used + {listed} free, not {total}"))
+    }
+
+    /// Every host block is free or holds something of one sequence, which waits.
+    fn check_host(&self) -> Result<(), String> {
+        let all = self.running.iter().chain(&self.waiting).flat_map(|s| &s.host);
+        let mut seen: Vec<u32> = all.chain(&self.host_free).copied().collect();
+        seen.sort_unstable();
+        ensure(seen.iter().copied().eq(0..self.limits.host_blocks), || {
+            format!("host blocks are lost or held twice: {seen:?} of {}", self.limits.host_blocks)
+        })?;
+        ensure(self.running.iter().all(|s| s.host.is_empty()), || {
+            "a running sequence still holds host blocks".to_string()
+        })
     }
 
     /// What is cached says what the tables say, and nobody can write into a block of others.

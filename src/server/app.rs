@@ -29,6 +29,8 @@ pub enum ModelState {
 pub(super) struct App {
     pub config: ServerConfig,
     text_work: Semaphore,
+    /// Held while policies or limits are changed.
+    pub changing: tokio::sync::Mutex<()>,
     pub started: u64,
     model: watch::Receiver<ModelState>,
     key: u64,
@@ -42,6 +44,7 @@ impl App {
         Self {
             config,
             text_work: Semaphore::new(TEXT_WORK_MAX),
+            changing: tokio::sync::Mutex::default(),
             started: since.as_secs(),
             model,
             key: since.as_nanos() as u64,

@@ -22,6 +22,8 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// Takes `chat_template` from requests. Templates run with fuel, yet they are programs.
     pub trust_request_templates: bool,
+    /// Lets clients change policies and limits while requests run.
+    pub allow_control: bool,
     /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
     pub telemetry: Telemetry,
 }
@@ -37,6 +39,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(120),
             trust_request_templates: false,
+            allow_control: false,
             telemetry: Telemetry::default(),
         }
     }

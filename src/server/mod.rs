@@ -12,6 +12,7 @@ mod chat;
 mod choice;
 mod completions;
 mod config;
+mod control;
 mod embeddings;
 mod error;
 mod fields;

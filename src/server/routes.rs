@@ -4,7 +4,7 @@ use super::app::{App, ModelState};
 use super::config::ServerConfig;
 use super::error::{ApiError, ApiResult, json_response};
 use super::params::model_not_found;
-use super::{access, chat, completions, embeddings, state, tokens};
+use super::{access, chat, completions, control, embeddings, state, tokens};
 use crate::engine::EngineHandle;
 use axum::Router;
 use axum::extract::rejection::PathRejection;
@@ -32,6 +32,7 @@ const ROUTES: &[&str] = &[
     "/v1/completions",
     "/v1/embeddings",
     "/v1/engine/check",
+    "/v1/engine/policies",
     "/v1/engine/state",
     "/v1/engine/events",
 ];
@@ -64,6 +65,7 @@ pub fn router(config: ServerConfig, model: watch::Receiver<ModelState>) -> Route
         .route("/slots", get(state::slots))
         .route("/props", get(state::props))
         .route("/v1/engine/check", get(state::check))
+        .route("/v1/engine/policies", get(control::policies).post(control::set_policies))
         .route("/v1/engine/state", get(state::state))
         .route("/v1/engine/events", get(state::events))
         .fallback(unknown_route)

@@ -122,7 +122,8 @@ pub enum Event {
     StepRan { step: u64, plan_micros: u64, build_micros: u64, device_micros: u64 },
     /// The token at `position` of the sequence became known.
     TokenSampled { sequence: SequenceId, position: u32, token: TokenId },
-    /// `victim` lost its slot and its blocks, `lost` computed tokens with them. It was chosen by
+    /// `victim` lost its slot and its blocks, `lost` computed tokens with them (none if they went
+    /// to host memory). It was chosen by
     /// `policy` from `juniors` that run and came after the gainer (by itself when forced).
     SequencePreempted {
         victim: SequenceId,
@@ -132,11 +133,26 @@ pub enum Event {
         policy: Victim,
         #[serde(default)]
         juniors: u32,
+        /// What became of what it had computed, what either way was taken to cost, and how many
+        /// blocks of host memory were free.
+        #[serde(default)]
+        method: PreemptMethod,
+        #[serde(default)]
+        recompute_micros: u64,
+        #[serde(default)]
+        swap_micros: u64,
+        #[serde(default)]
+        host_free: u32,
         lost: u32,
         blocks: u32,
         /// Times this sequence has been preempted, this one included.
         times: u32,
     },
+    /// A sequence goes on from the `tokens` positions it had computed: `blocks` come back from host
+    /// memory, into blocks that it takes next; `expired` before them no window reaches any more.
+    SequenceSwappedIn { sequence: SequenceId, expired: u32, blocks: u32, tokens: u32 },
+    /// Blocks were moved to host memory and back, before the step.
+    BlocksSwapped { step: u64, out: u32, back: u32, bytes: u64, micros: u64 },
     /// A sequence is gone; its blocks were returned just before.
     SequenceFinished {
         sequence: SequenceId,
@@ -190,6 +206,15 @@ pub enum EvictReason {
     OutOfBlocks,
     /// The sequence that computed it failed, so it is not to be trusted.
     Failed,
+}
+
+/// What became of what a preempted sequence had computed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreemptMethod {
+    #[default]
+    Recompute,
+    Swap,
 }
 
 /// What the next of the queue waits for.

@@ -58,10 +58,9 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
                 s.first_token_micros.get_or_insert(stamped.micros);
             }
         }
-        Event::SequencePreempted { victim, lost, times, .. } => {
-            picture.counters.lost_tokens += u64::from(*lost);
-            preempt(picture, *victim, *times);
-        }
+        Event::SequencePreempted { .. }
+        | Event::SequenceSwappedIn { .. }
+        | Event::BlocksSwapped { .. } => preemption(picture, &stamped.event),
         Event::SequenceFinished { sequence, reason, .. } => {
             *picture.counters.finished.entry(*reason).or_default() += 1;
             leave(picture, *sequence);
@@ -247,6 +246,28 @@ fn step(picture: &mut Picture, event: &Event) {
                 last.build_micros = build_micros;
                 last.device_micros = device_micros;
             }
+        }
+        _ => {}
+    }
+}
+
+fn preemption(picture: &mut Picture, event: &Event) {
+    match *event {
+        Event::SequencePreempted { victim, lost, times, .. } => {
+            picture.counters.lost_tokens += u64::from(lost);
+            preempt(picture, victim, times);
+        }
+        Event::SequenceSwappedIn { sequence, expired, tokens, .. } => {
+            if let Some(s) = picture.sequences.get_mut(&sequence) {
+                s.computed = tokens;
+                let blocks = s.blocks.len().saturating_add(expired as usize).min(TABLE_MAX);
+                s.blocks.resize(blocks, BlockId::EXPIRED);
+            }
+        }
+        Event::BlocksSwapped { out, back, bytes, .. } => {
+            picture.counters.swapped_out += u64::from(out);
+            picture.counters.swapped_in += u64::from(back);
+            picture.counters.swapped_bytes += bytes;
         }
         _ => {}
     }

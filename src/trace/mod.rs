@@ -21,8 +21,8 @@ mod sink;
 pub use attribute::{Attribution, Gap, Parts, RowCost};
 pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
 pub use event::{
-    BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptReason, Refusal,
-    Stamped,
+    BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod,
+    PreemptReason, Refusal, Stamped,
 };
 pub use feed::{FeedReader, SNAPSHOT, Told};
 pub use file::{FileSink, Written};

@@ -115,6 +115,13 @@ pub struct Counters {
     pub padding_tokens: u64,
     pub sampled_tokens: u64,
     pub lost_tokens: u64,
+    /// Blocks moved to host memory and back, and the bytes of both.
+    #[serde(default)]
+    pub swapped_out: u64,
+    #[serde(default)]
+    pub swapped_in: u64,
+    #[serde(default)]
+    pub swapped_bytes: u64,
     /// Positions found computed in the prefix cache, and in the table of another sequence of the
     /// request.
     pub matched_tokens: u64,

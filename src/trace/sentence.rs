@@ -1,6 +1,8 @@
 //! Each decision as a sentence for people: who, what, for whom, and the numbers it was decided on.
 
-use super::event::{DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptReason};
+use super::event::{
+    DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod, PreemptReason,
+};
 
 /// What was decided and why; `None` for events that only report what happened.
 pub fn sentence(event: &Event) -> Option<String> {
@@ -35,7 +37,8 @@ pub fn sentence(event: &Event) -> Option<String> {
         | Event::BlockCopied { .. }
         | Event::BlockMerged { .. }
         | Event::BlockEvicted { .. }
-        | Event::BlocksExpired { .. } => blocks_moved(event)?,
+        | Event::BlocksExpired { .. }
+        | Event::SequenceSwappedIn { .. } => blocks_moved(event)?,
         Event::RowDelayed { sequence, free } => format!(
             "sequence {sequence} got no row: it needs a block, {free} are free and nobody junior \
              is left to preempt"
@@ -130,7 +133,10 @@ fn preempted(event: &Event) -> Option<String> {
     let Event::SequencePreempted { victim, gainer, reason, lost, blocks, times, .. } = event else {
         return None;
     };
-    let Event::SequencePreempted { policy, juniors, .. } = event else { return None };
+    let Event::SequencePreempted { policy, juniors, method, .. } = event else { return None };
+    let Event::SequencePreempted { recompute_micros, swap_micros, host_free, .. } = event else {
+        return None;
+    };
     let why = match reason {
         PreemptReason::OutOfBlocks => format!(
             "because sequence {gainer} needed a block and none was free ({policy} of the {juniors} \
@@ -138,11 +144,17 @@ fn preempted(event: &Event) -> Option<String> {
         ),
         PreemptReason::Forced => "because somebody asked for it".to_string(),
     };
+    let then = match method {
+        PreemptMethod::Recompute => format!("has {lost} computed positions to compute again"),
+        PreemptMethod::Swap => "keeps what it computed in host memory".to_string(),
+    };
     let again = if *times > 1 { format!(" (for the {times}. time)") } else { String::new() };
     Some(format!(
-        "sequence {victim} was preempted{again} {why}: it gave {blocks} {} and has {lost} computed \
-         positions to compute again",
-        plural(*blocks as usize, "block")
+        "sequence {victim} was preempted{again} {why}: it gave {blocks} {} and {then} (computing \
+         again is taken to cost {:.1} ms, moving {:.1} ms; {host_free} host blocks are free)",
+        plural(*blocks as usize, "block"),
+        *recompute_micros as f64 / 1e3,
+        *swap_micros as f64 / 1e3
     ))
 }
 
@@ -198,6 +210,11 @@ fn blocks_moved(event: &Event) -> Option<String> {
             let idle = *idle_micros as f64 / 1e3;
             format!("block {block} lost its cached content, unused for {idle:.1} ms: {why}")
         }
+        Event::SequenceSwappedIn { sequence, blocks, tokens, .. } => format!(
+            "sequence {sequence} goes on from its {tokens} computed positions; {blocks} {} of them \
+             come back from host memory",
+            plural(*blocks as usize, "block")
+        ),
         Event::BlocksExpired { sequence, count, .. } => format!(
             "sequence {sequence} gave {count} {} back that no layer's window reaches any more",
             plural(*count as usize, "block")

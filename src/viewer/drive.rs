@@ -4,7 +4,10 @@
 use super::command::{Preset, Submission, ViewCommand};
 use super::source::EngineState;
 use super::stage::Stage;
-use crate::base::{Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, Victim};
+use crate::base::{
+    Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, PrefixCache,
+    Victim,
+};
 use egui::{ComboBox, DragValue, Grid, ScrollArea, Slider, TextEdit, Ui, vec2};
 
 /// What is typed and not yet sent.
@@ -195,6 +198,12 @@ pub fn policy_grid(ui: &mut Ui, id: &str, policies: &mut Policies) {
         );
         choose(
             ui,
+            "preemption",
+            &mut policies.preemption,
+            &[Preemption::Auto, Preemption::Recompute, Preemption::Swap],
+        );
+        choose(
+            ui,
             "order",
             &mut policies.order,
             &[
@@ -205,6 +214,12 @@ pub fn policy_grid(ui: &mut Ui, id: &str, policies: &mut Policies) {
                 Order::Fair { unit: FairUnit::Tokens },
                 Order::Fair { unit: FairUnit::Time },
             ],
+        );
+        choose(
+            ui,
+            "prefix cache",
+            &mut policies.prefix_cache,
+            &[PrefixCache::On, PrefixCache::Off],
         );
     });
 }

@@ -4,14 +4,16 @@
 //! history alone. Faults are switched on from outside.
 
 use crate::support::root;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
     Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, Probe, Probed, RunError, RunFuture,
-    Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow, TokenLogprobs,
-    Wanted,
+    Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow, SwapFuture,
+    TokenLogprobs, Wanted,
 };
+use tilewright::sched::BlockSwap;
 use tilewright::text::{Tokenizer, TokenizerExtra};
 
 /// Fable's end of a turn.
@@ -102,6 +104,8 @@ pub struct FakeRunner {
     knobs: Arc<Knobs>,
     block_size: usize,
     pages: Vec<TokenId>,
+    /// What host blocks hold.
+    host: BTreeMap<u32, Vec<TokenId>>,
 }
 
 impl FakeRunner {
@@ -186,6 +190,19 @@ impl Runner for FakeRunner {
         let launches = input.rows.len() as u32;
         let kernels = vec![KernelTime { kernel: "fake", launches, nanos: 7 }];
         Box::pin(std::future::ready(Ok(StepOutput { sampled, probed, kernels })))
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        let size = self.block_size;
+        for swap in out {
+            let at = swap.block.index() * size;
+            self.host.insert(swap.host, self.pages[at..at + size].to_vec());
+        }
+        for swap in back {
+            let at = swap.block.index() * size;
+            self.pages[at..at + size].copy_from_slice(&self.host[&swap.host]);
+        }
+        Box::pin(std::future::ready(Ok(4 * size as u64)))
     }
 }
 
@@ -272,5 +289,5 @@ pub fn runner(limits: &Limits, answer: Answer) -> (FakeRunner, Arc<Knobs>) {
     let block_size = limits.block_size as usize;
     // One block beyond the pool: scratch, for padding.
     let pages = vec![TokenId::MAX; (limits.blocks as usize + 1) * block_size];
-    (FakeRunner { knobs: knobs.clone(), block_size, pages }, knobs)
+    (FakeRunner { knobs: knobs.clone(), block_size, pages, host: BTreeMap::new() }, knobs)
 }

@@ -11,8 +11,9 @@ use tilewright::base::{
 };
 use tilewright::engine::{
     Engine, EngineConfig, GenerateError, GenerateRequest, Generation, RunFuture, Runner,
-    SettingError, StepInput, StepTime, Stepped, SubmitError, Work, spawn,
+    SettingError, StepInput, StepTime, Stepped, SubmitError, SwapFuture, Work, spawn,
 };
+use tilewright::sched::BlockSwap;
 use tilewright::trace::{Event, RingSink};
 
 pub fn rows(rows: &mut Rows) {
@@ -333,6 +334,10 @@ impl<R: Runner> Runner for Timed<R> {
         let work = input.rows.iter().map(row).fold(Work::default(), |all, row| all + row);
         self.clock.advance(nanos(work, input.step) / 1000);
         self.inner.run(input)
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        self.inner.swap(out, back)
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::{Arc, mpsc};
 use tilewright::base::ManualClock;
 use tilewright::engine::{
     Engine, EngineState, GenerateError, GenerateRequest, RunFuture, Runner, Sampled, StepInput,
-    SubmitError, THREAD_NAME, spawn,
+    SubmitError, SwapFuture, THREAD_NAME, spawn,
 };
+use tilewright::sched::BlockSwap;
 
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::runs_on_one_named_thread", runs_on_one_named_thread);
@@ -28,6 +29,10 @@ impl Runner for Named {
         assert_eq!(std::thread::current().name(), Some(THREAD_NAME));
         let answers: Vec<_> = input.sampling().map(|_| Sampled::new(300)).collect();
         Box::pin(std::future::ready(Ok(answers.into())))
+    }
+
+    fn swap<'a>(&'a mut self, _: &'a [BlockSwap], _: &'a [BlockSwap]) -> SwapFuture<'a> {
+        Box::pin(std::future::ready(Ok(0)))
     }
 }
 

@@ -5,7 +5,7 @@ use super::{golden, prompt, table};
 use crate::support::{Decoder, On, Rows, World, shared};
 use serde_json::json;
 use std::path::Path;
-use tilewright::base::Limits;
+use tilewright::base::{Limits, Preemption};
 use tilewright::engine::{GenerateRequest, LoadOptions};
 use tilewright::model::Spec;
 
@@ -88,6 +88,14 @@ fn blocks_expire(on: On) {
     let outcome = world.run(tiny, &requests);
     assert_eq!(outcome.preempted, 0, "expired blocks are enough for everybody");
     let got: Vec<_> = outcome.all().into_iter().map(|c| c.tokens).collect();
+    assert_eq!(got, expected);
+    // Sent to host memory and back with what their windows still reach.
+    let swapped = world.run_with(Limits { host_blocks: 40, ..tiny }, &requests, |config| {
+        config.policies.preemption = Preemption::Swap;
+        config.force_preemption_every = Some(3);
+    });
+    assert!(swapped.swapped > 20, "{}", swapped.swapped);
+    let got: Vec<_> = swapped.all().into_iter().map(|c| c.tokens).collect();
     assert_eq!(got, expected);
 }
 

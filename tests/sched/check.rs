@@ -43,6 +43,7 @@ const FAULTS: &[Planted] = &[
     ("a waiting one holds a slot", |s| s.waiting[0].slot = Some(9), "waits but holds"),
     ("a waiting one has computed tokens", |s| s.waiting[0].computed = 1, "waits but holds"),
     ("running out of order", |s| s.running.swap(0, 1), "out of order"),
+    ("a host block is held by nobody", |s| s.limits.host_blocks = 1, "host blocks are lost"),
     ("over budget", |s| s.planned_tokens = s.budget + 1, "budget"),
     ("nothing runs", |s| s.stuck = true, "nothing runs"),
     ("the index lost a block", |s| s.index_fault = Some("not found".into()), "not found"),

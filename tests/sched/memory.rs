@@ -3,7 +3,8 @@
 use super::steps::limits;
 use super::world::{World, expected, prompt};
 use crate::support::Rows;
-use tilewright::base::{Limits, Policies, SequenceId};
+use tilewright::base::{Limits, Policies, Preemption, SequenceId};
+use tilewright::sched::WorkCosts;
 use tilewright::trace::{FinishReason, Refusal};
 
 pub fn rows(rows: &mut Rows) {
@@ -15,6 +16,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sched::oldest_is_never_interrupted", oldest_is_never_interrupted);
     rows.add("sched::preemptions_are_bounded", preemptions_are_bounded);
     rows.add("sched::cancel_frees_blocks", cancel_frees_blocks);
+    rows.add("sched::swap_keeps_what_was_computed", swap_keeps_what_was_computed);
+    rows.add("sched::auto_swaps_where_that_is_cheaper", auto_swaps_where_that_is_cheaper);
 }
 
 fn no_bypass() -> Policies {
@@ -163,4 +166,45 @@ fn cancel_frees_blocks() {
     (1..5).for_each(|id| assert!(world.cancel(id)));
     assert_eq!(world.sched.free_blocks(), 64);
     assert!(world.sched.is_idle());
+}
+
+fn two_in_four_blocks(host_blocks: u32, preemption: Preemption) -> World {
+    let limits = Limits { watermark_permille: 0, host_blocks, ..limits(4, 64, 4) };
+    let mut world = World::with(limits, Policies { preemption, ..Policies::default() });
+    world.submit(0, 31, 30).expect("fits");
+    world.submit(1, 31, 30).expect("fits");
+    world
+}
+
+/// Nothing is computed twice while the host has room; without it, or when cancelled there, all is
+/// given back.
+fn swap_keeps_what_was_computed() {
+    for (host_blocks, swaps) in [(2, true), (1, false), (0, false)] {
+        let mut world = two_in_four_blocks(host_blocks, Preemption::Swap);
+        world.finish(200);
+        (0..2).for_each(|id| finished_right(&world, id, 31, 30));
+        let counters = &world.picture.counters;
+        assert!(counters.preempted > 0);
+        assert_eq!(counters.lost_tokens == 0, swaps, "{host_blocks} host blocks");
+        assert_eq!(world.sched.free_host_blocks(), host_blocks);
+    }
+    let mut world = two_in_four_blocks(2, Preemption::Swap);
+    while world.sched.free_host_blocks() == 2 {
+        assert!(world.step());
+    }
+    assert!(world.cancel(1), "while its blocks are in host memory");
+    assert_eq!(world.sched.free_host_blocks(), 2);
+    world.finish(200);
+    finished_right(&world, 0, 31, 30);
+}
+
+fn auto_swaps_where_that_is_cheaper() {
+    for (token_picos, block_picos, swaps) in
+        [(1_000_000, 100, true), (100, 1_000_000, false), (0, 0, false)]
+    {
+        let mut world = two_in_four_blocks(2, Preemption::Auto);
+        world.sched.set_costs(WorkCosts { token_picos, pair_picos: 0, block_picos });
+        world.finish(200);
+        assert_eq!(world.picture.counters.lost_tokens == 0, swaps, "{token_picos} {block_picos}");
+    }
 }

@@ -5,7 +5,7 @@ use super::steps::limits;
 use super::world::World;
 use crate::support::Rows;
 use tilewright::base::{
-    Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, SequenceId, Victim,
+    Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, SequenceId, Victim,
 };
 use tilewright::trace::Event;
 
@@ -34,6 +34,7 @@ fn text_forms() {
         .into_iter()
         .for_each(both::<Admission>);
     ["youngest", "least-lost", "most-blocks"].into_iter().for_each(both::<Victim>);
+    ["recompute", "swap", "auto"].into_iter().for_each(both::<Preemption>);
     ["fcfs", "shortest", "priority", "fair:requests", "fair:tokens", "fair:time"]
         .into_iter()
         .for_each(both::<Order>);

@@ -86,6 +86,7 @@ pub struct World {
     /// Plans that have run, oldest first.
     flight: VecDeque<(Plan, Vec<Outcome>)>,
     cache: BTreeMap<(u32, u32), TokenId>,
+    host: BTreeMap<u32, Vec<Option<TokenId>>>,
     slots: BTreeMap<SequenceId, u32>,
     seq: u64,
 }
@@ -109,6 +110,7 @@ impl World {
             preemptions: BTreeMap::new(),
             flight: VecDeque::new(),
             cache: BTreeMap::new(),
+            host: BTreeMap::new(),
             slots: BTreeMap::new(),
             seq: 0,
         }
@@ -143,6 +145,7 @@ impl World {
         let mut plan = Plan::default();
         self.sched.plan(self.now, &mut plan, &mut self.events);
         self.watch(&plan);
+        self.swap(&plan);
         let (planned, preempted) = (!plan.rows.is_empty(), plan.preempted > 0);
         if planned {
             let outcomes = self.run(&plan);
@@ -190,6 +193,25 @@ impl World {
         let preempted = self.events.iter().any(|e| matches!(e, Event::SequencePreempted { .. }));
         assert!(!(admitted && preempted), "a step that preempted admitted somebody");
         assert_eq!(preempted, plan.preempted > 0);
+    }
+
+    /// Host memory: takes and gives back what blocks hold, before anything of the step runs.
+    fn swap(&mut self, plan: &Plan) {
+        assert!(plan.swaps_out.is_empty() || plan.swaps_in.is_empty(), "both ways in one step");
+        let size = self.sched.limits().block_size;
+        for swap in &plan.swaps_out {
+            let held = (0..size).map(|at| self.cache.get(&(swap.block.0, at)).copied());
+            self.host.insert(swap.host, held.collect());
+        }
+        for swap in &plan.swaps_in {
+            let held = self.host.remove(&swap.host).expect("something is there");
+            for (at, token) in (0..).zip(held) {
+                match token {
+                    Some(token) => self.cache.insert((swap.block.0, at), token),
+                    None => self.cache.remove(&(swap.block.0, at)),
+                };
+            }
+        }
     }
 
     /// The device: writes and reads its cache through the block tables.

@@ -6,8 +6,8 @@
 use super::world::{Dice, World, expected_within, prompt};
 use crate::support::Rows;
 use tilewright::base::{
-    Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, PrefixCache, RequestId,
-    SequenceId, TokenId, Victim,
+    Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, PrefixCache,
+    RequestId, SequenceId, TokenId, Victim,
 };
 use tilewright::sched::{NewSequence, Tag};
 use tilewright::trace::FinishReason;
@@ -34,6 +34,7 @@ fn random_limits(dice: &mut Dice) -> Limits {
         context_max: 256,
         queue_max: dice.between(1, 20),
         queue_timeout_ms: 0,
+        host_blocks: [0, 3, 40][dice.below(3) as usize],
         watermark_permille: [0, 20, 100, 500][dice.below(4) as usize],
         window: dice.chance(40).then(|| dice.between(1, 50)),
     }
@@ -66,6 +67,8 @@ pub fn random_policies(dice: &mut Dice) -> Policies {
         prefill,
         admission,
         victim: [Victim::Youngest, Victim::LeastLost, Victim::MostBlocks][dice.below(3) as usize],
+        preemption: [Preemption::Recompute, Preemption::Swap, Preemption::Auto]
+            [dice.below(3) as usize],
         order,
         aging: dice.chance(70).then(|| u64::from(dice.below(5000))),
         bypass_max: dice.below(5),

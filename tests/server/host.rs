@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use tilewright::base::{Clock, Limits, MonotonicClock};
+use tilewright::base::{Clock, Limits, MonotonicClock, Policies};
 use tilewright::engine::{EngineConfig, EngineHandle, ModelCard, spawn};
 use tilewright::server::{ModelState, ServerConfig, router};
 use tokio::runtime::Runtime;
@@ -22,6 +22,7 @@ pub const TEXT: &str = "/v1/completions";
 pub struct Setup {
     pub card: ModelCard,
     pub limits: Limits,
+    pub policies: Policies,
     pub answer: Answer,
     pub output_buffer: usize,
     pub server: ServerConfig,
@@ -31,7 +32,8 @@ impl Setup {
     pub fn new(answer: Answer) -> Self {
         let limits = Limits { blocks: 512, ..fake::limits() };
         let server = ServerConfig::default();
-        Self { card: fake::card(), limits, answer, output_buffer: 4096, server }
+        let policies = Policies::default();
+        Self { card: fake::card(), limits, policies, answer, output_buffer: 4096, server }
     }
 
     pub fn start(self) -> Host {
@@ -42,6 +44,7 @@ impl Setup {
             let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
             let mut config = EngineConfig::new(self.limits, clock);
             config.output_buffer = self.output_buffer;
+            config.policies = self.policies;
             config.sinks.push(telemetry.tap());
             let (engine, knobs) = fake::engine(self.card, config, self.answer);
             knob.send(knobs).unwrap();

@@ -10,6 +10,7 @@ mod openapi;
 mod params;
 #[cfg(feature = "cli")]
 mod proxy;
+mod scheduling;
 mod scoring;
 pub mod shapes;
 #[cfg(feature = "cli")]
@@ -30,6 +31,7 @@ pub fn rows(rows: &mut Rows) {
     client::rows(rows);
     echo::rows(rows);
     openapi::rows(rows);
+    scheduling::rows(rows);
     scoring::rows(rows);
     #[cfg(feature = "cli")]
     soak::rows(rows);

@@ -15,6 +15,7 @@ use tower::ServiceExt;
 pub fn rows(rows: &mut Rows) {
     rows.add("server::metrics_are_well_formed", well_formed);
     rows.add("server::metrics_intervals_are_vllms", intervals);
+    rows.add("server::metrics_tell_of_the_cache", cache);
     rows.add("server::metrics_count_what_happened", counts);
     rows.add("server::dashboard_names_exist", dashboard);
     rows.add("server::events_are_a_snapshot_and_the_rest", events);
@@ -82,49 +83,58 @@ fn well_formed() {
     assert_eq!(sample(&after, "vllm:cache_config_info", sizes), 1.0);
 }
 
-/// Hand-written events, one preempted request: every interval is known.
-fn intervals() {
+/// An event of sequence 7, by hand.
+fn event(kind: &str, more: Value) -> Event {
+    let event = super::shapes::with(json!({"kind": kind, "sequence": 7}), more);
+    serde_json::from_value(event).unwrap()
+}
+
+fn arrived() -> Event {
+    let of = json!({"request": 7, "prompt": 10, "max_new_tokens": 50, "tenant": 0, "class": 0,
+                    "predicted": 5, "waiting": 1});
+    event("RequestArrived", of)
+}
+
+fn admitted(waited: u64) -> Event {
+    let of = json!({"slot": 0, "blocks": 1, "free": 9, "kept": 0, "peak": 0, "passed": 0,
+                    "waited_micros": waited});
+    event("SequenceAdmitted", of)
+}
+
+fn preempted(method: &str, lost: u32) -> Event {
+    let of = json!({"victim": 7, "gainer": 1, "reason": "out_of_blocks", "method": method,
+                    "lost": lost, "blocks": 1, "times": 1});
+    event("SequencePreempted", of)
+}
+
+/// What is scraped once these have happened, each at its microsecond.
+fn told(story: impl IntoIterator<Item = (u64, Event)>) -> BTreeMap<String, f64> {
     let setup = Setup::new(script(ids("x")));
     let mut tap = setup.server.telemetry.tap();
     let host = setup.start();
-    let event = |kind: &str, more: Value| {
-        let mut event = json!({"kind": kind, "sequence": 7});
-        event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        serde_json::from_value::<Event>(event).unwrap()
-    };
+    for (seq, (micros, event)) in (0..).zip(story) {
+        tap.push(&Stamped { seq, step: 0, micros, event });
+    }
+    scrape(&host)
+}
+
+/// One preempted request: every interval is known.
+fn intervals() {
     let token = |position: u32| event("TokenSampled", json!({"position": position, "token": 300}));
-    let admitted = |waited: u64| {
-        let blocks = json!({"slot": 0, "blocks": 1, "free": 9, "kept": 0, "peak": 0, "passed": 0});
-        event("SequenceAdmitted", super::shapes::with(blocks, json!({"waited_micros": waited})))
-    };
-    let arrived = event(
-        "RequestArrived",
-        json!({"request": 7, "prompt": 10, "max_new_tokens": 50, "tenant": 0, "class": 0,
-               "predicted": 5, "waiting": 1}),
-    );
-    let preempted = event(
-        "SequencePreempted",
-        json!({"victim": 7, "gainer": 1, "reason": "out_of_blocks", "lost": 11, "blocks": 1,
-               "times": 1}),
-    );
     let finished = event(
         "SequenceFinished",
         json!({"request": 7, "reason": "stop", "prompt": 10, "generated": 3}),
     );
-    let story = [
-        (1_000_000, arrived),
+    let all = told([
+        (1_000_000, arrived()),
         (3_000_000, admitted(2_000_000)),
         (4_000_000, token(10)),
-        (4_500_000, preempted),
+        (4_500_000, preempted("recompute", 11)),
         (6_000_000, admitted(1_500_000)),
         (9_000_000, token(11)),
         (10_000_000, token(12)),
         (11_000_000, finished),
-    ];
-    for (seq, (micros, event)) in (0..).zip(story) {
-        tap.push(&Stamped { seq, step: 0, micros, event });
-    }
-    let all = scrape(&host);
+    ]);
     for (name, seconds, count) in [
         ("request_queue_time_seconds", 2.0, 1.0),
         ("time_to_first_token_seconds", 3.0, 1.0),
@@ -142,6 +152,44 @@ fn intervals() {
     assert_eq!(ours(&all, "recomputed_tokens_total", ""), 11.0);
     assert_eq!(ours(&all, "time_to_first_token_seconds_bucket", ",le=\"2.5\""), 0.0);
     assert_eq!(ours(&all, "time_to_first_token_seconds_bucket", ",le=\"5\""), 1.0);
+}
+
+/// Hits, evictions with idle time, copies, and what went to host memory and back.
+fn cache() {
+    let matched = |tokens: u32| event("PrefixMatched", json!({"blocks": [1], "tokens": tokens}));
+    let swapped = |out: u32, back: u32| {
+        let of = json!({"step": 1, "out": out, "back": back, "bytes": 4096, "micros": 500_000});
+        event("BlocksSwapped", of)
+    };
+    let evicted = json!({"block": 3, "reason": "out_of_blocks", "idle_micros": 250_000});
+    let all = told([
+        (1, arrived()),
+        (2, admitted(1)),
+        // Two pieces; each tells how many there are so far.
+        (2, matched(4)),
+        (2, matched(6)),
+        (3, event("BlockEvicted", evicted)),
+        (3, event("BlockCopied", json!({"from": 1, "to": 2, "tokens": 3}))),
+        (4, preempted("swap", 0)),
+        (4, swapped(2, 0)),
+        (5, admitted(1)),
+        // Its own work, found again: no hit of a prompt that was looked up.
+        (5, matched(10)),
+        (5, swapped(0, 2)),
+    ]);
+    for (name, more, value) in [
+        ("prefix_cache_queries_total", "", 10.0),
+        ("prefix_cache_hits_total", "", 6.0),
+        ("kv_block_evictions_total", ",reason=\"out_of_blocks\"", 1.0),
+        ("kv_block_idle_before_evict_seconds_sum", "", 0.25),
+        ("kv_blocks_copied_total", "", 1.0),
+        ("num_preemptions_by_method_total", ",method=\"swap\"", 1.0),
+        ("kv_swap_blocks_total", ",direction=\"out\"", 2.0),
+        ("kv_swap_bytes_total", ",direction=\"in\"", 4096.0),
+        ("kv_swap_seconds_total", "", 1.0),
+    ] {
+        assert_eq!(ours(&all, name, more), value, "{name}");
+    }
 }
 
 fn counts() {
@@ -164,7 +212,9 @@ fn counts() {
     };
     assert_eq!(http(TEXT, 200), 2.0);
     assert_eq!((http(TEXT, 400), http("other", 404)), (1.0, 1.0));
-    assert_eq!(ours(&all, "kv_blocks_used", ""), 0.0);
+    let blocks = |of: &str| ours(&all, &format!("kv_blocks_{of}"), "");
+    assert_eq!((blocks("used"), blocks("shared")), (0.0, 0.0));
+    assert_eq!(blocks("cached") + blocks("free"), blocks("total"));
 
     // One runs, two wait: one for the slot, one behind it.
     host.knobs.pass(0);

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 use tilewright::base::{Clock, Limits, MonotonicClock};
 use tilewright::engine::{
     Completion, DeviceRunner, Engine, EngineConfig, EngineState, GenerateError, GenerateRequest,
-    LoadError, LoadOptions, ModelCard, RunFuture, Runner, Sizes, StepInput, Stepped, load,
+    LoadError, LoadOptions, ModelCard, RunFuture, Runner, Sizes, StepInput, Stepped, SwapFuture,
+    load,
 };
 use tilewright::record::Device;
+use tilewright::sched::BlockSwap;
 use tilewright::trace::{Event, RingSink};
 use tilewright::weights::Weights;
 
@@ -32,6 +34,8 @@ pub struct Outcome {
     /// Hits in the prefix cache, and blocks copied.
     pub matched: usize,
     pub copied: usize,
+    /// Blocks brought back from host memory.
+    pub swapped: u32,
     pub state: EngineState,
 }
 
@@ -50,6 +54,11 @@ impl Runner for SharedRunner {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         let sampled = pollster::block_on(self.0.borrow_mut().run(input));
         Box::pin(std::future::ready(sampled))
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        let bytes = pollster::block_on(self.0.borrow_mut().swap(out, back));
+        Box::pin(std::future::ready(bytes))
     }
 }
 
@@ -121,12 +130,14 @@ impl World {
         assert_eq!(events.dropped(), 0);
         let (mut preempted, mut mixed, mut kinds) = (0, 0, (0, 0));
         let (mut sampled, mut padded, mut matched, mut copied) = (0, 0, 0, 0);
+        let mut swapped = 0;
         for stamped in events.events() {
             match &stamped.event {
                 Event::SequencePreempted { .. } => preempted += 1,
                 Event::PrefixMatched { .. } => matched += 1,
                 Event::BlockCopied { .. } => copied += 1,
                 Event::TokenSampled { .. } => sampled += 1,
+                Event::BlocksSwapped { back, .. } => swapped += back,
                 Event::RowPadded { len: 1, .. } => padded += 1,
                 Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
                 Event::RowPlanned { .. } => kinds.1 += 1,
@@ -138,6 +149,6 @@ impl World {
             }
         }
         let state = status.state;
-        Outcome { answers, preempted, mixed, sampled, padded, matched, copied, state }
+        Outcome { answers, preempted, mixed, sampled, padded, matched, copied, swapped, state }
     }
 }

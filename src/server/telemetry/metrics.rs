@@ -3,9 +3,9 @@
 //! prefill (admission to first token, preemptions in between included), decode (first to last
 //! token), inference (admission to last token), first token and end to end (from arrival).
 
-use super::histogram::{CHOICES, GAPS, Histogram, PHASES, STEPS, TOKENS, WHOLES};
+use super::histogram::{CHOICES, GAPS, Histogram, IDLES, PHASES, STEPS, TOKENS, WHOLES};
 use crate::base::SequenceId;
-use crate::trace::{Event, FinishReason, PreemptReason, Stamped};
+use crate::trace::{Event, EvictReason, FinishReason, PreemptMethod, PreemptReason, Stamped};
 use std::collections::BTreeMap;
 
 /// When the phases of an open request began.
@@ -16,6 +16,19 @@ struct Timeline {
     admitted: Option<u64>,
     first_token: Option<u64>,
     last_token: u64,
+    /// Positions found computed since it was admitted; those of the first admission count.
+    found: u32,
+    admissions: u32,
+}
+
+/// What went to host memory and back.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Swapped {
+    pub blocks_out: u64,
+    pub blocks_in: u64,
+    pub bytes_out: u64,
+    pub bytes_in: u64,
+    pub micros: u64,
 }
 
 /// All there is to scrape but the gauges.
@@ -26,7 +39,15 @@ pub(in crate::server) struct Metrics {
     pub(super) generation_tokens: u64,
     pub(super) prefix_queries: u64,
     pub(super) prefix_hits: u64,
+    /// Prompt tokens that choices of one request found in another's table.
+    pub(super) shared_tokens: u64,
+    pub(super) evictions: BTreeMap<&'static str, u64>,
+    pub(super) evicted_idle: Histogram,
+    pub(super) blocks_copied: u64,
+    pub(super) blocks_merged: u64,
+    pub(super) swapped: Swapped,
     pub(super) preemptions: BTreeMap<&'static str, u64>,
+    pub(super) preempted_by: BTreeMap<&'static str, u64>,
     pub(super) recomputed_tokens: u64,
     pub(super) finished: BTreeMap<&'static str, u64>,
     pub(super) refused: u64,
@@ -58,6 +79,17 @@ impl Default for Metrics {
             generation_tokens: 0,
             prefix_queries: 0,
             prefix_hits: 0,
+            shared_tokens: 0,
+            evictions: [EvictReason::OutOfBlocks, EvictReason::Failed]
+                .map(|reason| (evict_name(reason), 0))
+                .into(),
+            evicted_idle: Histogram::new(IDLES),
+            blocks_copied: 0,
+            blocks_merged: 0,
+            swapped: Swapped::default(),
+            preempted_by: [PreemptMethod::Recompute, PreemptMethod::Swap]
+                .map(|method| (method_name(method), 0))
+                .into(),
             preemptions: [PreemptReason::OutOfBlocks, PreemptReason::Forced]
                 .map(|reason| (preempt_name(reason), 0))
                 .into(),
@@ -107,14 +139,19 @@ impl Metrics {
             }
             Event::RequestRefused { .. } => self.refused += 1,
             Event::SequenceAdmitted { sequence, .. } => {
-                if let Some(line) = self.open.get_mut(&sequence)
-                    && line.admitted.is_none()
-                {
+                let Some(line) = self.open.get_mut(&sequence) else { return };
+                line.admissions += 1;
+                if line.admitted.is_none() {
                     line.admitted = Some(now);
                     self.queue.observe_micros(line.arrived, now);
                 }
             }
-            Event::PrefixMatched { tokens, .. } => self.prefix_hits += u64::from(tokens),
+            Event::PrefixMatched { .. }
+            | Event::PromptShared { .. }
+            | Event::BlockEvicted { .. }
+            | Event::BlockCopied { .. }
+            | Event::BlockMerged { .. }
+            | Event::BlocksSwapped { .. } => self.cache(&stamped.event),
             Event::StepPlanned { tokens, padding, .. } => {
                 self.iteration.observe(f64::from(tokens.saturating_sub(padding)));
             }
@@ -124,8 +161,9 @@ impl Metrics {
                 self.step_device.observe_micros(0, device_micros);
             }
             Event::TokenSampled { sequence, .. } => self.token(sequence, now),
-            Event::SequencePreempted { reason, lost, .. } => {
+            Event::SequencePreempted { reason, method, lost, .. } => {
                 *self.preemptions.entry(preempt_name(reason)).or_default() += 1;
+                *self.preempted_by.entry(method_name(method)).or_default() += 1;
                 self.recomputed_tokens += u64::from(lost);
             }
             Event::SequenceFinished { sequence, reason, generated, .. } => {
@@ -133,6 +171,45 @@ impl Metrics {
             }
             _ => {}
         }
+    }
+
+    /// What happened to KV blocks.
+    fn cache(&mut self, event: &Event) {
+        match *event {
+            Event::PrefixMatched { sequence, tokens, .. } => {
+                self.prefix_hits += self.found(sequence, tokens);
+            }
+            Event::PromptShared { sequence, tokens, .. } => {
+                self.shared_tokens += self.found(sequence, tokens);
+            }
+            Event::BlockEvicted { reason, idle_micros, .. } => {
+                *self.evictions.entry(evict_name(reason)).or_default() += 1;
+                self.evicted_idle.observe_micros(0, idle_micros);
+            }
+            Event::BlockCopied { .. } => self.blocks_copied += 1,
+            Event::BlockMerged { .. } => self.blocks_merged += 1,
+            Event::BlocksSwapped { out, back, bytes, micros, .. } => {
+                let (out, back) = (u64::from(out), u64::from(back));
+                let block = bytes / (out + back).max(1);
+                let all = &mut self.swapped;
+                (all.blocks_out, all.blocks_in) = (all.blocks_out + out, all.blocks_in + back);
+                all.bytes_out += block * out;
+                all.bytes_in += block * back;
+                all.micros += micros;
+            }
+            _ => {}
+        }
+    }
+
+    /// How many positions the event adds to those found when the sequence was first admitted:
+    /// it tells how many there are so far. Of a later admission none is new.
+    fn found(&mut self, sequence: SequenceId, tokens: u32) -> u64 {
+        let Some(line) = self.open.get_mut(&sequence) else { return 0 };
+        if line.admissions > 1 {
+            return 0;
+        }
+        let before = std::mem::replace(&mut line.found, tokens);
+        u64::from(tokens.saturating_sub(before))
     }
 
     fn token(&mut self, sequence: SequenceId, now: u64) {
@@ -175,6 +252,20 @@ fn reason_name(reason: FinishReason) -> &'static str {
         FinishReason::Length => "length",
         FinishReason::Cancelled | FinishReason::TimedOut => "abort",
         FinishReason::Failed => "error",
+    }
+}
+
+fn method_name(method: PreemptMethod) -> &'static str {
+    match method {
+        PreemptMethod::Recompute => "recompute",
+        PreemptMethod::Swap => "swap",
+    }
+}
+
+fn evict_name(reason: EvictReason) -> &'static str {
+    match reason {
+        EvictReason::OutOfBlocks => "out_of_blocks",
+        EvictReason::Failed => "failed",
     }
 }
 

@@ -2,7 +2,7 @@
 //! Kubernetes inference gateway's endpoint picker reads by default also come under their own.
 
 use super::histogram::Histogram;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, Swapped};
 use crate::base::Limits;
 use crate::trace::{DelayReason, Picture};
 use std::collections::BTreeMap;
@@ -135,6 +135,8 @@ fn state(page: &mut Page, gauges: &Gauges) {
     page.split(("num_requests_waiting_by_reason", "gauge", help), "reason", by_reason);
     page.gauge("kv_cache_usage_perc", "Share of KV blocks in use; 1 is all.", gauges.usage());
     page.gauge("kv_blocks_used", "KV blocks that a sequence holds.", gauges.used);
+    let free = gauges.total().saturating_sub(gauges.used).saturating_sub(gauges.cached);
+    page.gauge("kv_blocks_free", "KV blocks that hold nothing of use.", free);
     page.gauge("kv_blocks_total", "KV blocks of the pool.", gauges.total());
     page.gauge("kv_blocks_shared", "KV blocks that several sequences hold.", gauges.shared);
     let help = "Free KV blocks whose content a later prompt may find again.";
@@ -151,13 +153,15 @@ fn cache_config(page: &mut Page, prefix: &str, gauges: &Gauges) {
 }
 
 fn counters(page: &mut Page, m: &Metrics) {
+    cache(page, m);
     page.counter("prompt_tokens", "Prompt tokens computed or found.", m.prompt_tokens);
     page.counter("generation_tokens", "Tokens generated.", m.generation_tokens);
-    page.counter("prefix_cache_queries", "Prompt tokens looked up.", m.prefix_queries);
-    page.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", m.prefix_hits);
     let preempted = m.preemptions.iter().map(|(reason, n)| (*reason, *n));
     let help = "Requests that lost their slot, by reason.";
     page.split(("num_preemptions_total", "counter", help), "reason", preempted);
+    let by_method = m.preempted_by.iter().map(|(method, n)| (*method, *n));
+    let help = "Requests that lost their slot, by what became of what they had computed.";
+    page.split(("num_preemptions_by_method_total", "counter", help), "method", by_method);
     let help = "Computed tokens that preemptions threw away.";
     page.counter("recomputed_tokens", help, m.recomputed_tokens);
     let finished = m.finished.iter().map(|(reason, n)| (*reason, *n));
@@ -169,6 +173,32 @@ fn counters(page: &mut Page, m: &Metrics) {
     for ((route, status), count) in &m.http {
         page.line(&name, &format!(",route=\"{route}\",status=\"{status}\""), count);
     }
+}
+
+/// What the KV cache saved, and what it cost.
+fn cache(page: &mut Page, m: &Metrics) {
+    page.counter("prefix_cache_queries", "Prompt tokens looked up.", m.prefix_queries);
+    page.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", m.prefix_hits);
+    let help = "Prompt tokens that a choice of a request found in another's blocks.";
+    page.counter("prompt_tokens_shared", help, m.shared_tokens);
+    let evicted = m.evictions.iter().map(|(reason, n)| (*reason, *n));
+    let help = "Cached KV blocks whose content was given up, by reason.";
+    page.split(("kv_block_evictions_total", "counter", help), "reason", evicted);
+    let help = "Last use of a cached KV block to its eviction.";
+    page.histogram("kv_block_idle_before_evict_seconds", help, &m.evicted_idle);
+    page.counter("kv_blocks_copied", "KV blocks copied so as to be written.", m.blocks_copied);
+    let help = "KV blocks that made way for equal ones of the prefix cache.";
+    page.counter("kv_blocks_merged", help, m.blocks_merged);
+    let Swapped { blocks_out, blocks_in, bytes_out, bytes_in, micros } = m.swapped;
+    let help = "KV blocks moved to host memory (out) and back (in).";
+    let blocks = [("out", blocks_out), ("in", blocks_in)].into_iter();
+    page.split(("kv_swap_blocks_total", "counter", help), "direction", blocks);
+    let help = "Bytes of those blocks.";
+    let bytes = [("out", bytes_out), ("in", bytes_in)].into_iter();
+    page.split(("kv_swap_bytes_total", "counter", help), "direction", bytes);
+    let name = format!("{PREFIX}kv_swap_seconds_total");
+    page.head(&name, "counter", "Time that moving those blocks took.");
+    page.line(&name, "", micros as f64 / 1e6);
 }
 
 fn requests(page: &mut Page, m: &Metrics) {
