@@ -98,6 +98,10 @@ pub struct Family {
     /// The multipliers of Granite.
     pub multipliers: bool,
     pub experts: Option<ExpertNames>,
+    /// Weights of the chosen experts sum to 1 where the file does not say.
+    pub normalises: bool,
+    /// Keys and values are made from a shared latent row (DeepSeek V2).
+    pub latent: bool,
 }
 
 const LLAMA: Family = Family {
@@ -119,6 +123,8 @@ const LLAMA: Family = Family {
     theta: 10_000,
     multipliers: false,
     experts: None,
+    normalises: true,
+    latent: false,
 };
 
 const QWEN3: Family = Family {
@@ -150,7 +156,7 @@ pub(super) const EXPERTS: ExpertNames =
     ExpertNames { block: "mlp", gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
 /// All families.
-pub const FAMILIES: [Family; 12] = [
+pub const FAMILIES: [Family; 13] = [
     LLAMA,
     Family { name: "Mistral", hf: "mistral", windows: WindowRule::All, ..LLAMA },
     Family {
@@ -215,6 +221,15 @@ pub const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family { name: "Granite", hf: "granite", gguf: Some("granite"), multipliers: true, ..LLAMA },
+    Family {
+        name: "DeepSeek V2",
+        hf: "deepseek_v2",
+        gguf: Some("deepseek2"),
+        experts: Some(EXPERTS),
+        normalises: false,
+        latent: true,
+        ..LLAMA
+    },
 ];
 
 impl Family {

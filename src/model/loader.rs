@@ -7,7 +7,8 @@ use super::family::{Bias, Norms, QkNorm};
 use super::load::{Attention, FeedForward, Gated, Layer, Linear, Mixture, Progress, Weighed};
 use super::names::{Dialect, Part};
 use super::spec::Pairs;
-use super::{ModelError, Moe, Spec};
+use super::{Latent, ModelError, Moe, Spec};
+use crate::base::Format;
 use crate::kernels::experts::{ExpertPart, Experts};
 use crate::kernels::layout;
 use crate::kernels::mul::{Matrix, MatrixPart};
@@ -21,9 +22,18 @@ const PART_BYTES_MAX: u64 = 256 << 20;
 /// Stands for a buffer while tensors are only looked at.
 const NOT_YET: Binding = Binding { buffer: BufferId(u32::MAX), offset: 0, bytes: 0 };
 
-/// Endings of tensors that a layer may hold without their being weights of ours.
-const IGNORED: [&str; 5] =
-    ["rotary_emb.inv_freq", "attn_rot_embd.weight", "_scale", "_scale_inv", "rope_freqs.weight"];
+/// Endings of tensors that a layer may hold without their being weights of ours: tables that are
+/// computed here, and scales for what other programs round to eight bits while they run
+/// (activations, keys and values), which this one does not.
+const IGNORED: [&str; 7] = [
+    "rotary_emb.inv_freq",
+    "attn_rot_embd.weight",
+    "rope_freqs.weight",
+    ".input_scale",
+    ".activation_scale",
+    ".k_scale",
+    ".v_scale",
+];
 
 pub(super) struct Loader<'a> {
     weights: &'a Weights,
@@ -112,7 +122,7 @@ impl<'a> Loader<'a> {
         Ok(Layer {
             attention_norm,
             attention: self.attention(l)?,
-            out: self.linear(Part::AttentionOut, l, [spec.hidden, spec.q_dim()], out_bias)?,
+            out: self.linear(Part::AttentionOut, l, [spec.hidden, spec.out_dim()], out_bias)?,
             attention_post_norm,
             ffn_norm,
             ffn: self.feed_forward(l)?,
@@ -122,6 +132,9 @@ impl<'a> Loader<'a> {
 
     fn attention(&mut self, l: u32) -> Result<Attention, ModelError> {
         let spec = self.spec;
+        if let Some(latent) = spec.latent {
+            return self.latent(l, latent);
+        }
         let (q, kv) = (spec.q_dim(), spec.kv_dim());
         let bias = spec.attention_bias != Bias::None;
         let dims = match spec.family.qk_norm {
@@ -136,12 +149,107 @@ impl<'a> Loader<'a> {
                 self.vector(Part::KNorm, l, ".weight", k)?,
             ]),
         };
-        Ok(Attention {
+        Ok(Attention::Heads {
             q: self.linear(Part::Q, l, [q, spec.hidden], bias)?,
             k: self.linear(Part::K, l, [kv, spec.hidden], bias)?,
             v: self.linear(Part::V, l, [kv, spec.hidden], bias)?,
             norms,
         })
+    }
+
+    fn latent(&mut self, l: u32, latent: Latent) -> Result<Attention, ModelError> {
+        let (spec, q_dim) = (self.spec, self.spec.own_q_dim());
+        let bias = spec.attention_bias != Bias::None;
+        let (q_down, q) = match latent.q_rank {
+            Some(rank) => {
+                let down = self.linear(Part::QDown, l, [rank, spec.hidden], bias)?;
+                let norm = self.vector(Part::QDownNorm, l, ".weight", rank)?;
+                (Some((down, norm)), self.linear(Part::QUp, l, [q_dim, rank], false)?)
+            }
+            None => (None, self.linear(Part::Q, l, [q_dim, spec.hidden], false)?),
+        };
+        let down = self.linear(Part::LatentDown, l, [spec.head_dim, spec.hidden], bias)?;
+        let norm = self.vector(Part::LatentNorm, l, ".weight", latent.rank)?;
+        let [key_up, value_up] = self.latent_up(l, latent)?;
+        Ok(Attention::Latent { q_down, q, down, norm, key_up, value_up })
+    }
+
+    /// What makes keys and values from a latent, per head, turned so that it can be folded: q of a
+    /// head by `[rank + rope][nope + rope]` (the transposed keys, and the rotated part as it is),
+    /// and the output by `[value][rank]`.
+    fn latent_up(&mut self, l: u32, latent: Latent) -> Result<[Experts; 2], ModelError> {
+        let Latent { rank, rope, nope, value, .. } = latent;
+        let heads = self.spec.heads;
+        let whole = self.spec.stored(Part::LatentUp, l, 0).stem + ".weight";
+        // Newer GGUF files have keys, turned already, and values apart.
+        let apart = [Part::LatentKeys, Part::LatentValues]
+            .map(|part| self.spec.dialect.stem(self.spec.family, part, l) + ".weight");
+        let split = self.weights.tensor(&apart[0]).is_some();
+        let tensors = match split {
+            true => {
+                let [keys, values] = apart;
+                let shape = |rows: u32, cols: u32| [heads, rows, cols].map(u64::from);
+                vec![(keys, shape(rank, nope).to_vec()), (values, shape(value, rank).to_vec())]
+            }
+            false => vec![(whole, [heads * (nope + value), rank].map(u64::from).to_vec())],
+        };
+        let label = tensors[0].0.clone();
+        let first = self.weights.expect(&label, &tensors[0].1)?;
+        // Transposing breaks blocks up; halves stay what they are.
+        let format = match first.format {
+            half @ (Format::F16 | Format::BF16) => half,
+            _ => Format::F32,
+        };
+        let shapes = [[rank + rope, nope + rope], [value, rank]];
+        for [rows, cols] in shapes {
+            self.stack_at_once(&label, format, heads, [rows, cols])?;
+        }
+        let mut decoded = Vec::new();
+        for (name, shape) in tensors {
+            let tensor = self.weights.expect(&name, &shape)?;
+            if self.upload {
+                let raw = self.rows(tensor, 0, tensor.rows() as u32, None)?;
+                let mut values = vec![0f32; shape.iter().product::<u64>() as usize];
+                blocks::decode(tensor.format, &raw, &mut values);
+                decoded.push(values);
+            }
+            self.used.insert(name);
+        }
+        if !self.upload {
+            return Ok(shapes.map(|[rows, cols]| Experts { format, rows, cols, parts: vec![] }));
+        }
+        let encoded = |values: &[f32]| {
+            let mut out = Vec::new();
+            blocks::encode(format, values, &mut out);
+            out
+        };
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for head in 0..heads as usize {
+            let (key, value) = latent.head(&decoded, head);
+            keys.push(encoded(&latent.fold(key, split)));
+            values.push(encoded(value));
+        }
+        let [key_up, value_up] = shapes;
+        Ok([
+            self.stack(&label, format, key_up, &keys)?,
+            self.stack(&label, format, value_up, &values)?,
+        ])
+    }
+
+    /// Matrices of one shape in parts that fit a binding each.
+    fn stack(
+        &mut self,
+        label: &str,
+        format: Format,
+        shape: [u32; 2],
+        raw: &[Vec<u8>],
+    ) -> Result<Experts, ModelError> {
+        let at_once = self.stack_at_once(label, format, raw.len() as u32, shape)?;
+        let mut parts = Vec::new();
+        for (n, raw) in raw.chunks(at_once as usize).enumerate() {
+            parts.push(self.expert_part(label, format, n as u32 * at_once, shape, raw)?);
+        }
+        Ok(Experts { format, rows: shape[0], cols: shape[1], parts })
     }
 
     fn feed_forward(&mut self, l: u32) -> Result<FeedForward, ModelError> {
@@ -214,7 +322,8 @@ impl<'a> Loader<'a> {
                 problem: format!("is {}, but the first expert is {format}", other.format),
             });
         }
-        let at_once = self.experts_at_once(tensors[0], moe.experts, [rows, cols])?;
+        let label = tensors[0].name.clone();
+        let at_once = self.stack_at_once(&label, format, moe.experts, [rows, cols])?;
         let mut parts = Vec::new();
         for first in (0..moe.experts).step_by(at_once as usize) {
             if !self.upload {
@@ -228,56 +337,53 @@ impl<'a> Loader<'a> {
                     false => self.rows(tensors[e as usize], 0, rows, None)?,
                 });
             }
-            parts.push(self.expert_part(
-                tensors[first as usize % tensors.len()],
-                first,
-                [rows, cols],
-                &raw,
-            )?);
+            parts.push(self.expert_part(&label, format, first, [rows, cols], &raw)?);
         }
         Ok(Experts { format, rows, cols, parts })
     }
 
-    /// Experts whose streams fit one binding.
-    fn experts_at_once(
+    /// How many of `count` matrices fit one binding.
+    fn stack_at_once(
         &self,
-        tensor: &Tensor,
-        experts: u32,
+        label: &str,
+        format: Format,
+        count: u32,
         [rows, cols]: [u32; 2],
     ) -> Result<u32, ModelError> {
         let limit = self.part_limit();
-        let one = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
+        let one = layout::stream_bytes(format, u64::from(rows), u64::from(cols));
         let bytes = one.map_or(u64::MAX, |one| one.total.next_multiple_of(layout::BINDING_ALIGN));
         // Kernels count the words of a part in 32 bits.
-        match (limit.min(1 << 33) / bytes).min(u64::from(experts)) {
-            0 => Err(DeviceError::TooLarge { label: tensor.name.clone(), bytes, limit }.into()),
+        match (limit.min(1 << 33) / bytes).min(u64::from(count)) {
+            0 => Err(DeviceError::TooLarge { label: label.into(), bytes, limit }.into()),
             fit => Ok(fit as u32),
         }
     }
 
-    /// Streams of several experts: all quants, then all scales.
+    /// Streams of several matrices: all quants, then all scales.
     fn expert_part(
         &mut self,
-        tensor: &Tensor,
+        label: &str,
+        format: Format,
         first: u32,
         [rows, cols]: [u32; 2],
         raw: &[Vec<u8>],
     ) -> Result<ExpertPart, ModelError> {
-        let one = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
-        let one = one.expect("experts_at_once computed the same");
+        let one = layout::stream_bytes(format, u64::from(rows), u64::from(cols));
+        let one = one.expect("stack_at_once computed the same");
         let experts = raw.len() as u64;
         let scales_at = (one.quants * experts).next_multiple_of(layout::BINDING_ALIGN);
         let scale_words = (one.scales * experts / 4) as usize;
         let mut quants: Vec<u32> = Vec::with_capacity(scales_at as usize / 4 + scale_words);
         let mut scales: Vec<u32> = Vec::with_capacity(scale_words);
         for raw in raw {
-            let words = layout::repack(tensor.format, rows as usize, cols as usize, raw);
+            let words = layout::repack(format, rows as usize, cols as usize, raw);
             quants.extend(&words[..one.quants as usize / 4]);
             scales.extend(&words[one.scales_at as usize / 4..][..one.scales as usize / 4]);
         }
         quants.resize(scales_at as usize / 4, 0);
         quants.extend(&scales);
-        let all = self.buffer(&tensor.name, bytemuck::cast_slice(&quants))?;
+        let all = self.buffer(label, bytemuck::cast_slice(&quants))?;
         let scales = match scales.len() {
             0 => Binding { bytes: 16, ..all },
             words => Binding { offset: scales_at, bytes: words as u64 * 4, ..all },

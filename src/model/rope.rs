@@ -3,6 +3,7 @@
 //! Formulas: RoPE (Su et al. 2021), YaRN (Peng et al. 2023), and the Llama 3.1 rule as published
 //! with the model; divisors and attention factors as `transformers` computes them.
 
+use super::gguf::YARN_LOG_MULTIPLIER;
 use super::{ModelError, Rope};
 use crate::weights::{GgufMeta, HfMeta, Weights};
 
@@ -61,7 +62,7 @@ impl Scaling {
                 original: original()?,
             }),
             "yarn" => {
-                for option in ["mscale", "mscale_all_dim", "truncate"] {
+                for option in ["truncate"] {
                     if meta.get(&key(option)).is_some() {
                         let problem = "is not supported".to_string();
                         return Err(refuse(file, &key(option), problem));
@@ -69,12 +70,20 @@ impl Scaling {
                 }
                 let factor = meta.f32(&key("factor"))?;
                 let attention = meta.find_f32(&key("attention_factor"))?;
+                let scales =
+                    (meta.find_f32(&key("mscale"))?, meta.find_f32(&key("mscale_all_dim"))?);
+                let own = match scales {
+                    (Some(one), Some(all)) => {
+                        yarn_attention(factor, one) / yarn_attention(factor, all)
+                    }
+                    _ => yarn_attention(factor, 1.0),
+                };
                 Ok(Self::Yarn {
                     factor,
                     original: original()?,
                     fast: meta.find_f32(&key("beta_fast"))?.unwrap_or(32.0),
                     slow: meta.find_f32(&key("beta_slow"))?.unwrap_or(1.0),
-                    attention: attention.unwrap_or_else(|| yarn_attention(factor)),
+                    attention: attention.unwrap_or(own),
                 })
             }
             other => Err(refuse(file, &key("rope_type"), format!("`{other}` is unknown; {KINDS}"))),
@@ -107,13 +116,14 @@ impl Scaling {
             "linear" => Ok(Self::Linear { factor: factor()? }),
             "yarn" => {
                 let factor = factor()?;
+                let cancels = meta.get(&format!("{arch}.{YARN_LOG_MULTIPLIER}")).is_some();
+                let own = if cancels { 1.0 } else { yarn_attention(factor, 1.0) };
                 Ok(Self::Yarn {
                     factor,
                     original: meta.f32(&key("original_context_length"))?,
                     fast: meta.find_f32(&key("yarn_beta_fast"))?.unwrap_or(32.0),
                     slow: meta.find_f32(&key("yarn_beta_slow"))?.unwrap_or(1.0),
-                    attention: yarn_attention(factor)
-                        * meta.find_f32(&key("attn_factor"))?.unwrap_or(1.0),
+                    attention: own * meta.find_f32(&key("attn_factor"))?.unwrap_or(1.0),
                 })
             }
             other => Err(refuse(file, &key("type"), format!("`{other}` is unknown; {KINDS}"))),
@@ -129,8 +139,9 @@ impl Scaling {
     }
 }
 
-fn yarn_attention(factor: f32) -> f32 {
-    if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+/// YaRN's factor of cos and sin, weighed by `scale`.
+pub(super) fn yarn_attention(factor: f32, scale: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
 }
 
 impl Rope {
