@@ -1,6 +1,7 @@
 //! How the server is set up. Addresses are the caller's: it brings the bound listener.
 
 use super::telemetry::Telemetry;
+use crate::text::CallStyle;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -22,6 +23,10 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// Takes `chat_template` from requests. Templates run with fuel, yet they are programs.
     pub trust_request_templates: bool,
+    /// How the model writes calls of tools; `None`: as its chat template does.
+    pub tool_style: Option<CallStyle>,
+    /// Tells `<think>…</think>` apart as `reasoning_content`.
+    pub reasoning: bool,
     /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
     pub telemetry: Telemetry,
 }
@@ -37,6 +42,8 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(120),
             trust_request_templates: false,
+            tool_style: None,
+            reasoning: true,
             telemetry: Telemetry::default(),
         }
     }
