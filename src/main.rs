@@ -14,6 +14,8 @@ mod device;
 mod doctor;
 #[path = "main/generate.rs"]
 mod generate;
+#[path = "main/hub.rs"]
+mod hub;
 #[path = "main/inspect.rs"]
 mod inspect;
 #[path = "main/interrupt.rs"]

@@ -32,7 +32,6 @@ const LEAD_OPEN: &str = "lead: thought SPACE?\nthought[lazy]: /(.|\\n)*<\\/think
 struct Asked {
     params: Params,
     conversation: Conversation,
-    tools: Option<Tools>,
 }
 
 /// What the engine and the answer need beside the parameters.
@@ -47,10 +46,10 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
     let engine = app.engine()?;
     let holder = key_holder(&request);
     let body = body::object(&app, request).await?;
-    let Asked { mut params, conversation, tools } = read(&app, &engine, &body)?;
+    let Asked { mut params, conversation } = read(&app, &engine, &body)?;
     params.request.tenant = holder.or(params.request.tenant);
     let (shared, form) = (app.clone(), params.form.take());
-    let work = move |engine: &EngineHandle| ready(&shared, engine, &conversation, tools, form);
+    let work = move |engine: &EngineHandle| ready(&shared, engine, &conversation, form);
     let Ready { ids, grammar, shown, reading } = app.off_thread(&engine, work).await?;
     params.request.grammar = grammar;
     params.request.shown = shown;
@@ -64,18 +63,16 @@ fn read(app: &App, engine: &EngineHandle, body: &Map<String, Value>) -> ApiResul
     check_model(&mut fields, engine)?;
     let mut params = Params::read(&mut fields)?;
     params.request.logprobs = logprobs(&mut fields)?;
-    let mut conversation = Conversation::read(app, &mut fields)?;
-    let tools = Tools::read(&mut fields)?;
-    if tools.as_ref().is_some_and(Tools::forced) {
+    let conversation = Conversation::read(app, &mut fields)?;
+    if conversation.tools().is_some_and(Tools::forced) {
         structured::check(&mut fields, "a forced tool_choice")?;
         if let Some(form) = &params.form {
             let message = "cannot be used with a forced tool_choice: the answer is a call";
             return Err(ApiError::field(&form.field, format!("{} {message}", form.field)));
         }
     }
-    conversation.set_tools(tools.as_ref().map(|tools| tools.sent.clone()));
     note_unknown(app, ROUTE, &mut fields);
-    Ok(Asked { params, conversation, tools })
+    Ok(Asked { params, conversation })
 }
 
 /// Renders, encodes and compiles: text work, off the async threads.
@@ -83,10 +80,9 @@ fn ready(
     app: &App,
     engine: &EngineHandle,
     conversation: &Conversation,
-    tools: Option<Tools>,
     form: Option<Form>,
 ) -> ApiResult<Ready> {
-    let card = engine.card();
+    let (card, tools) = (engine.card(), conversation.tools());
     let rendered = conversation.render(engine)?;
     let ids = card.tokenizer.encode_rendered(&rendered);
     let source = conversation.template_source(card);
@@ -95,7 +91,7 @@ fn ready(
     let style = app.config.tool_style.unwrap_or_else(|| CallStyle::of_template(source));
     let style = tools.is_some().then_some(style);
     let lead = if !thinks { None } else { Some(if thinking { LEAD_OPEN } else { LEAD }) };
-    let (field, wanted) = match (&tools, style, &form) {
+    let (field, wanted) = match (tools, style, &form) {
         (Some(tools), Some(style), _) => {
             let newer = source.contains("[ARGS]");
             let calls = tools.grammar(style, newer, &card.tokenizer, form.is_some());

@@ -5,11 +5,10 @@ use super::app::{App, unix_seconds};
 use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
 use super::messages;
-use super::tools::spelled_out;
+use super::tools::{Tools, spelled_out};
 use crate::engine::{EngineHandle, ModelCard};
 use crate::text::{Message, RenderOptions, Rendered, TextError};
 use axum::http::StatusCode;
-use serde_json::Value;
 
 /// What a request says of its conversation.
 pub(super) struct Conversation {
@@ -17,12 +16,22 @@ pub(super) struct Conversation {
     options: RenderOptions,
     /// The request's own template, where the operator allows that.
     template: Option<String>,
+    tools: Option<Tools>,
 }
 
 impl Conversation {
     /// What is read beside the messages.
-    pub const FIELDS: &[&'static str] =
-        &["chat_template", "chat_template_kwargs", "add_generation_prompt", "reasoning_effort"];
+    pub const FIELDS: &[&'static str] = &[
+        "chat_template",
+        "chat_template_kwargs",
+        "add_generation_prompt",
+        "reasoning_effort",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+    ];
 
     pub fn read(app: &App, fields: &mut Fields<'_>) -> ApiResult<Self> {
         let mut kwargs = fields.object("chat_template_kwargs")?.cloned().unwrap_or_default();
@@ -35,18 +44,19 @@ impl Conversation {
                            --trust-request-chat-template";
             return Err(fields.wrong("chat_template", message));
         }
+        let tools = Tools::read(fields)?;
         let options = RenderOptions {
             add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
-            tools: None,
+            tools: tools.as_ref().map(|tools| tools.sent.clone()),
             kwargs,
             now: i64::try_from(unix_seconds()).ok(),
         };
-        Ok(Self { messages: messages::read(fields)?, options, template })
+        Ok(Self { messages: messages::read(fields)?, options, template, tools })
     }
 
-    /// The tools that the model is told of.
-    pub fn set_tools(&mut self, tools: Option<Value>) {
-        self.options.tools = tools;
+    /// The tools that the model is told of and may call.
+    pub fn tools(&self) -> Option<&Tools> {
+        self.tools.as_ref()
     }
 
     /// The template's text, where the model or the request has one.

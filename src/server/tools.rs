@@ -142,11 +142,10 @@ impl Marks<'_> {
         match self.is_token(open) {
             true => format!("trigger: TEXT? {}\n", self.mark(open)),
             false => {
+                let special = |c: char| matches!(c, '[' | ']' | '|');
                 let escaped: String = open
                     .chars()
-                    .flat_map(|c| {
-                        ['\\', c].into_iter().skip(usize::from(c.is_alphanumeric() || c == '_'))
-                    })
+                    .flat_map(|c| special(c).then_some('\\').into_iter().chain([c]))
                     .collect();
                 format!("trigger[lazy]: /(.|\\n)*{escaped}/\n")
             }

@@ -15,8 +15,10 @@ pub mod shapes;
 #[cfg(feature = "cli")]
 mod soak;
 mod sockets;
+mod structured;
 mod telemetry;
 mod tokens;
+mod tools;
 
 use crate::support::Rows;
 
@@ -27,6 +29,8 @@ pub fn rows(rows: &mut Rows) {
     bodies::rows(rows);
     access::rows(rows);
     sockets::rows(rows);
+    structured::rows(rows);
+    tools::rows(rows);
     client::rows(rows);
     echo::rows(rows);
     openapi::rows(rows);
