@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown, token_ids};
 use super::reply::Prompt;
 use super::structured::Form;
-use super::tools;
+use super::tools::{self, Tools};
 use crate::base::TokenId;
 use crate::engine::{EngineHandle, Question};
 use axum::extract::{Request, State};
@@ -84,6 +84,9 @@ fn read(
     if fields.string("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
         let message = "is not supported: this model has no tokens for filling in the middle";
         return Err(fields.wrong("suffix", message));
+    }
+    if Tools::read(&mut fields)?.is_some() {
+        return Err(fields.wrong("tools", "are called in /v1/chat/completions only"));
     }
     let inputs = inputs(&mut fields, "prompt", PROMPTS_MAX)?;
     note_unknown(app, ROUTE, &mut fields);
