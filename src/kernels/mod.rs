@@ -49,6 +49,7 @@ pub const KERNELS: [Kernel; 19] = [
     attn::ATTN_PAGED,
     attn::ATTN_MERGE,
     sample::SAMPLE_EDIT,
+    sample::SAMPLE_MASK,
     sample::SAMPLE_STATS,
     sample::SAMPLE,
 ];
