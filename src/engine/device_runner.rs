@@ -5,8 +5,9 @@ use super::runner_api::{
     Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
     StepInput, StepOutput, TokenLogprobs, Wanted,
 };
+use crate::base::KvType;
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
-use crate::record::{Device, DeviceError, Recording, Timing};
+use crate::record::{Device, DeviceError, Facts, Recording, Timing};
 use std::collections::BTreeMap;
 
 /// Added to the logit of a token that may not be chosen. Finite, so that no NaN arises.
@@ -67,6 +68,15 @@ impl DeviceRunner {
             )));
         }
         Ok(())
+    }
+
+    pub fn facts(&self) -> &Facts {
+        self.device.facts()
+    }
+
+    /// How keys and values are stored.
+    pub fn kv(&self) -> KvType {
+        self.model.options.kv
     }
 
     /// Asks about tokens of the row whose first token is `first`.

@@ -4,7 +4,6 @@
 use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
 use super::sampling::SamplingDefaults;
-use super::step_time::Work;
 use crate::base::{Clock, KvType, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
@@ -12,6 +11,7 @@ use crate::text::{
     ChatTemplate, ChosenTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab,
     token_ids,
 };
+use crate::trace::Work;
 use crate::weights::{GgufMeta, HfMeta, Meta, Weights, WeightsError};
 use std::sync::Arc;
 

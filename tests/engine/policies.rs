@@ -11,9 +11,9 @@ use tilewright::base::{
 };
 use tilewright::engine::{
     Engine, EngineConfig, GenerateError, GenerateRequest, Generation, RunFuture, Runner,
-    SettingError, StepInput, StepTime, Stepped, SubmitError, Work, spawn,
+    SettingError, StepInput, Stepped, SubmitError, spawn,
 };
-use tilewright::trace::{Event, RingSink};
+use tilewright::trace::{Event, RingSink, StepTime, Work};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::padding_changes_nothing", padding_changes_nothing);
