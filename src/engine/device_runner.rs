@@ -5,8 +5,9 @@ use super::runner_api::{
     Capacity, KernelTime, NextIds, Probe, Probed, RunError, RunFuture, Runner, SampleInput,
     Sampled, StepInput, StepOutput, SwapFuture, TokenLogprobs, Wanted,
 };
+use crate::base::KvType;
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
-use crate::record::{Device, DeviceError, Finished, Recording, Timing};
+use crate::record::{Device, DeviceError, Facts, Finished, Recording, Timing};
 use crate::sched::BlockSwap;
 use std::collections::BTreeMap;
 
@@ -99,6 +100,13 @@ impl DeviceRunner {
         let mut answers = answers.await?;
         answers.timings.extend(layers.timings);
         Ok(answers)
+    pub fn facts(&self) -> &Facts {
+        self.device.facts()
+    }
+
+    /// How keys and values are stored.
+    pub fn kv(&self) -> KvType {
+        self.model.options.kv
     }
 
     /// Asks about tokens of the row whose first token is `first`.

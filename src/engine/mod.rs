@@ -14,12 +14,12 @@ mod handle;
 mod load;
 mod output;
 mod probe;
+mod replay;
 mod requests;
 mod rows;
 mod runner_api;
 mod sampling;
 mod status;
-mod step_time;
 mod steps;
 mod table;
 
@@ -38,6 +38,7 @@ pub use output::{
     Usage,
 };
 pub use probe::{Pooling, Question};
+pub use replay::{Difference, ReplayError, Replayed, recorded_limits, replay};
 pub use runner_api::{
     Capacity, KernelTime, NextIds, Probe, Probed, RunError, RunFuture, Runner, SampleInput,
     Sampled, StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,
@@ -47,5 +48,4 @@ pub use sampling::{
     SamplingDefaults, TOP_LOGPROBS_MAX, choice_seed,
 };
 pub use status::{Checked, EngineState, Status};
-pub use step_time::{Choice, StepCost, StepTime, Work};
 pub use steps::{Engine, EngineConfig, Stepped};

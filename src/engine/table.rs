@@ -48,7 +48,8 @@ pub(super) struct Request {
 
 /// The way to one caller. Holds a place for the last word, so that it always arrives.
 pub(super) struct Sender {
-    outputs: mpsc::Sender<Output>,
+    /// `None` where nobody listens: what comes of the request is in the trace alone.
+    outputs: Option<mpsc::Sender<Output>>,
     last: Option<mpsc::OwnedPermit<Output>>,
 }
 
@@ -57,18 +58,28 @@ impl Sender {
     pub fn new(capacity: usize) -> (Self, mpsc::Receiver<Output>) {
         let (outputs, receiver) = mpsc::channel(capacity.max(1) + 1);
         let last = outputs.clone().try_reserve_owned().ok();
-        (Self { outputs, last }, receiver)
+        (Self { outputs: Some(outputs), last }, receiver)
+    }
+
+    /// To nobody.
+    pub fn quiet() -> Self {
+        Self { outputs: None, last: None }
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.outputs.is_none()
     }
 
     /// The caller has dropped its end.
     pub fn gone(&self) -> bool {
-        self.outputs.is_closed()
+        self.outputs.as_ref().is_some_and(mpsc::Sender::is_closed)
     }
 
     pub fn send(&self, output: Output) -> Result<(), GenerateError> {
-        self.outputs.try_send(output).map_err(|error| match error {
+        let Some(outputs) = &self.outputs else { return Ok(()) };
+        outputs.try_send(output).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                GenerateError::SlowReader(self.outputs.max_capacity() - 1)
+                GenerateError::SlowReader(outputs.max_capacity() - 1)
             }
             mpsc::error::TrySendError::Closed(_) => GenerateError::Cancelled,
         })
@@ -127,18 +138,21 @@ impl Request {
         let end = stops || self.ignored_ids.contains(&token);
         let mut text = String::new();
         let (mut matched, mut complete) = (false, false);
+        let read = !self.sender.is_quiet() || !self.stops.is_empty();
         if !end {
             if let Some(guide) = &self.guide {
                 complete = guide.accept(token)? == Next::Complete;
             }
-            let piece = match self.shown.contains(&token) {
-                true => self.text.push_shown(token),
-                false => self.text.push(token),
-            };
-            matched = self.give(&piece, &mut text);
+            if read {
+                let piece = match self.shown.contains(&token) {
+                    true => self.text.push_shown(token),
+                    false => self.text.push(token),
+                };
+                matched = self.give(&piece, &mut text);
+            }
         }
         let ends = stops || matched || complete || self.produced >= self.max_new_tokens;
-        if ends && !matched {
+        if read && ends && !matched {
             let rest = self.text.finish();
             matched = self.give(&rest, &mut text);
             if !matched {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Every command.
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: &[&[&str]] = &[
     &[],
     &["serve"],
     &["generate"],
@@ -22,6 +22,21 @@ const COMMANDS: [&[&str]; 15] = [
     &["bench", "model"],
     &["bench", "serve"],
     &["completions"],
+    &["bench", "all"],
+    &["bench", "utilization"],
+    &["bench", "padding"],
+    &["bench", "stall"],
+    &["bench", "budget"],
+    &["bench", "prefill-is-free"],
+    &["bench", "fairness"],
+    &["bench", "starvation"],
+    &["bench", "knee"],
+    &["bench", "prefix"],
+    &["bench", "orca"],
+    &["bench", "prediction"],
+    &["sim"],
+    &["replay"],
+    &["what-if"],
     &["--version"],
 ];
 

@@ -8,6 +8,7 @@ mod docs;
 mod errors;
 mod help;
 mod readme;
+mod recorded;
 mod serve;
 
 use crate::support::Rows;
@@ -21,5 +22,6 @@ pub fn rows(rows: &mut Rows) {
     errors::rows(rows);
     help::rows(rows);
     readme::rows(rows);
+    recorded::rows(rows);
     serve::rows(rows);
 }

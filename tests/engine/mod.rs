@@ -10,6 +10,7 @@ mod guided;
 mod held;
 mod life;
 mod policies;
+mod replay;
 mod stops;
 mod thread;
 mod trace;
@@ -27,5 +28,6 @@ pub fn rows(rows: &mut Rows) {
     trace::rows(rows);
     thread::rows(rows);
     policies::rows(rows);
+    replay::rows(rows);
     choices::rows(rows);
 }
