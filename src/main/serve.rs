@@ -37,6 +37,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
         api_keys: args.api_key.clone(),
         cors_origins: args.cors_origins.clone(),
         trust_request_templates: args.trust_request_chat_template,
+        page: args.page.clone(),
         telemetry: telemetry.clone(),
         ..ServerConfig::default()
     };

@@ -1,6 +1,7 @@
 //! How the server is set up. Addresses are the caller's: it brings the bound listener.
 
 use super::telemetry::Telemetry;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -22,6 +23,8 @@ pub struct ServerConfig {
     pub idle_timeout: Duration,
     /// Takes `chat_template` from requests. Templates run with fuel, yet they are programs.
     pub trust_request_templates: bool,
+    /// A folder made by `web/build`, served beside the API.
+    pub page: Option<PathBuf>,
     /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
     pub telemetry: Telemetry,
 }
@@ -37,6 +40,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(120),
             trust_request_templates: false,
+            page: None,
             telemetry: Telemetry::default(),
         }
     }

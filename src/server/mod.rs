@@ -18,6 +18,7 @@ mod fields;
 mod listen;
 mod logprobs;
 mod messages;
+mod page;
 mod params;
 mod prompt;
 mod reply;
