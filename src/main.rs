@@ -47,9 +47,6 @@ mod recording;
 #[cfg(feature = "viewer")]
 #[path = "main/remote.rs"]
 mod remote;
-#[cfg(feature = "window")]
-#[path = "main/simulated.rs"]
-mod simulated;
 #[path = "main/replay.rs"]
 mod replay;
 #[cfg(feature = "server")]
@@ -59,6 +56,9 @@ mod serve;
 mod session;
 #[path = "main/sim.rs"]
 mod sim;
+#[cfg(feature = "window")]
+#[path = "main/simulated.rs"]
+mod simulated;
 #[path = "main/verify.rs"]
 mod verify;
 #[cfg(feature = "viewer")]

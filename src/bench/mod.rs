@@ -6,9 +6,9 @@ mod ground;
 mod model;
 mod plot;
 mod quality;
+mod report;
 #[cfg(feature = "cli")]
 pub mod serve;
-mod report;
 mod summary;
 mod table;
 

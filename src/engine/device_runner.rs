@@ -100,6 +100,8 @@ impl DeviceRunner {
         let mut answers = answers.await?;
         answers.timings.extend(layers.timings);
         Ok(answers)
+    }
+
     pub fn facts(&self) -> &Facts {
         self.device.facts()
     }

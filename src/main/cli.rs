@@ -244,6 +244,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "none"])]
     #[arg(env = "TILEWRIGHT_REASONING_FORMAT", help_heading = "Server")]
     pub reasoning_format: String,
+    /// A folder made by `web/build`: its page is served at / and watches this server.
+    #[arg(long, value_name = "DIR", value_parser = page_folder)]
+    #[arg(env = "TILEWRIGHT_PAGE", help_heading = "Server")]
+    pub page: Option<PathBuf>,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     #[arg(env = "TILEWRIGHT_LOG_FORMAT", help_heading = "Server")]
@@ -480,6 +484,15 @@ fn call_style(text: &str) -> Result<CallStyle, String> {
 /// How a switch reads its variable: 1, true, yes, on, and their opposites.
 pub fn switch() -> BoolishValueParser {
     BoolishValueParser::new()
+}
+
+/// A folder that holds the page.
+fn page_folder(text: &str) -> Result<PathBuf, String> {
+    let folder = PathBuf::from(text);
+    match folder.join("index.html").is_file() {
+        true => Ok(folder),
+        false => Err("has no index.html; `web/build` makes such a folder".into()),
+    }
 }
 
 /// A count above 0, with `k` for 1024 and `m` for its square: 32k, 1.5k.

@@ -49,6 +49,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
         allow_control: args.allow_control,
         tool_style: args.tool_call_parser,
         reasoning: args.reasoning_format == "auto",
+        page: args.page.clone(),
         telemetry: telemetry.clone(),
         ..ServerConfig::default()
     };

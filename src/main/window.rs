@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tilewright::base::{Limits, Policies};
 use tilewright::trace::Stamped;
-use tilewright::viewer::{Comparison, EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer};
+use tilewright::viewer::{
+    Comparison, EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer,
+};
 
 /// Where the layout is kept.
 const SETTINGS: &str = "tilewright window";

@@ -2,6 +2,7 @@
 
 use super::telemetry::Telemetry;
 use crate::text::CallStyle;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -29,6 +30,8 @@ pub struct ServerConfig {
     pub tool_style: Option<CallStyle>,
     /// Tells `<think>…</think>` apart as `reasoning_content`.
     pub reasoning: bool,
+    /// A folder made by `web/build`, served beside the API.
+    pub page: Option<PathBuf>,
     /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
     pub telemetry: Telemetry,
 }
@@ -47,6 +50,7 @@ impl Default for ServerConfig {
             allow_control: false,
             tool_style: None,
             reasoning: true,
+            page: None,
             telemetry: Telemetry::default(),
         }
     }

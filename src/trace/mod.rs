@@ -24,7 +24,9 @@ pub use asked::Asked;
 pub use attribute::{Attribution, Gap, Parts};
 #[cfg(any(feature = "viewer", feature = "cli"))]
 pub use codec::unpacked;
-pub use codec::{Header, Made, Reader, TRACE_VERSION, TraceError, write_header, write_line};
+pub use codec::{
+    Header, Made, Reader, TRACE_VERSION, TraceError, read_lines, write_header, write_line,
+};
 pub use event::{
     BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod,
     PreemptReason, Refusal, Stamped,

@@ -181,7 +181,10 @@ fn runs(ui: &mut Ui, stage: &mut Stage<'_>, found: &Comparison) {
             let p = &run.policies;
             ui.weak(format!("{} · {} · {} · {}", p.batching, p.prefill, p.admission, p.order));
             ui.weak(duration(run.ended.saturating_sub(run.began)));
-            if ui.small_button("Look into it").on_hover_text("Show this run in every view").clicked()
+            if ui
+                .small_button("Look into it")
+                .on_hover_text("Show this run in every view")
+                .clicked()
             {
                 let (name, events) = (name.to_string(), run.events.clone());
                 stage.commands.push(ViewCommand::Open(Open::Run { name, events }));

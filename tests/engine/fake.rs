@@ -11,8 +11,7 @@ use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
     Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, NextIds, Probe, Probed, RunError,
     RunFuture, Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow,
-    SwapFuture,
-    TokenLogprobs, Wanted,
+    SwapFuture, TokenLogprobs, Wanted,
 };
 use tilewright::sched::BlockSwap;
 use tilewright::text::{Tokenizer, TokenizerExtra};

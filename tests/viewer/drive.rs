@@ -11,7 +11,8 @@ use std::time::Instant;
 use tilewright::base::{Limits, Policies};
 use tilewright::trace::{Cursor, Event, Measures, Picture, Slo, Stamped, Summary};
 use tilewright::viewer::{
-    Comparison, EngineState, Grid, Note, Open, Play, Preset, Rerun, Source, View, ViewCommand, Viewer,
+    Comparison, EngineState, Grid, Note, Open, Play, Preset, Rerun, Source, View, ViewCommand,
+    Viewer,
 };
 
 pub fn rows(rows: &mut Rows) {
