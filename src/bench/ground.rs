@@ -4,8 +4,9 @@
 use super::claim::ClaimError;
 use crate::base::{Clock, KvType, Limits, MonotonicClock, Policies};
 use crate::engine::{
-    DeviceRunner, Engine, EngineConfig, Loaded, ModelCard, RunFuture, Runner, StepInput,
+    DeviceRunner, Engine, EngineConfig, Loaded, ModelCard, RunFuture, Runner, StepInput, SwapFuture,
 };
+use crate::sched::BlockSwap;
 use crate::sim::{Arrival, Cost, Roofline, Setup, drive, request, simulate};
 use crate::trace::{Measures, Sink, Slo, Stamped, Summary, Work};
 use std::cell::RefCell;
@@ -46,6 +47,11 @@ impl Runner for Shared {
         // One engine runs at a time, on this thread.
         let output = pollster::block_on(self.0.borrow_mut().run(input));
         Box::pin(std::future::ready(output))
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        let moved = pollster::block_on(self.0.borrow_mut().swap(out, back));
+        Box::pin(std::future::ready(moved))
     }
 }
 

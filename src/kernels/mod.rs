@@ -31,7 +31,7 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 19] = [
+pub const KERNELS: [Kernel; 20] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,

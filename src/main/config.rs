@@ -137,18 +137,13 @@ fn put(
     if source == Some(ValueSource::CommandLine) || variable {
         return Ok(());
     }
+    let wrong = || anyhow!("{name}: expected a text, a number, true, false or a list of these");
     let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
         Value::Array(list) => {
-            let one = |value: &Value| match value {
-                Value::String(text) => Ok(text.clone()),
-                Value::Integer(_) | Value::Float(_) => Ok(value.to_string()),
-                _ => Err(anyhow!("{name}: a list holds texts or numbers")),
-            };
-            list.iter().map(one).collect::<Result<Vec<_>>>()?.join(",")
+            let texts: Option<Vec<String>> = list.iter().map(plain).collect();
+            texts.ok_or_else(wrong)?.join(",")
         }
-        _ => bail!("{name}: expected a text, a number, true, false or a list"),
+        value => plain(value).ok_or_else(wrong)?,
     };
     let long = arg.get_long().unwrap_or(name);
     match arg.get_action() {
@@ -158,4 +153,15 @@ fn put(
         _ => out.push(format!("--{long}={text}").into()),
     }
     Ok(())
+}
+
+/// A value as the command line has it.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Boolean(yes) => Some(yes.to_string()),
+        _ => None,
+    }
 }

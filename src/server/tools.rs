@@ -96,21 +96,17 @@ impl Tools {
         lark.insert_str(0, start);
         let any = (0..tools.len()).map(|at| format!("call_{at}")).collect::<Vec<_>>().join(" | ");
         let _ = writeln!(lark, "call: {any}");
+        let quoted = |text: String| json!(text).to_string();
         for (at, tool) in tools.iter().enumerate() {
-            let name = json!(tool.name).to_string();
+            let name = json!(tool.name);
+            let key = if style == CallStyle::Llama { "parameters" } else { "arguments" };
             let (before, after) = match style {
-                CallStyle::Mistral if newer => (format!("{}[ARGS]", tool.name), ""),
-                CallStyle::Llama => (format!("{{\"name\": {name}, \"parameters\": "), "}"),
-                _ => (format!("{{\"name\": {name}, \"arguments\": "), "}"),
+                CallStyle::Mistral if newer => {
+                    (format!("{name} {}", marks.mark("[ARGS]")), String::new())
+                }
+                _ => (quoted(format!("{{\"name\": {name}, \"{key}\": ")), quoted("}".to_string())),
             };
             let schema = GrammarSource::spaced(tool.parameters.clone());
-            let before = match style {
-                CallStyle::Mistral if newer => {
-                    format!("{} {}", json!(tool.name), marks.mark("[ARGS]"))
-                }
-                _ => json!(before).to_string(),
-            };
-            let after = if after.is_empty() { String::new() } else { json!(after).to_string() };
             let _ = writeln!(lark, "call_{at}: {before} %json {schema} {after}");
         }
         GrammarSource::Lark(lark)

@@ -33,16 +33,20 @@ pub struct Roofline {
     pub bandwidth: f64,
     /// Floating-point operations per second.
     pub flops: f64,
+    /// To host memory and back, bytes per second.
+    pub host_bandwidth: f64,
     /// Of every step, whatever is in it.
     pub overhead_micros: f64,
     pub shape: ModelShape,
 }
 
 impl Roofline {
-    /// An H100 SXM: 3.35 TB/s, 989 Tflop/s in bfloat16 without sparsity (NVIDIA's data sheet).
+    /// An H100 SXM: 3.35 TB/s, 989 Tflop/s in bfloat16 without sparsity, 64 GB/s each way over PCIe
+    /// 5 (NVIDIA's data sheet).
     pub const H100_8B: Self = Self {
         bandwidth: 3.35e12,
         flops: 989e12,
+        host_bandwidth: 64e9,
         overhead_micros: 100.0,
         shape: ModelShape::LLAMA_3_8B,
     };
@@ -93,5 +97,18 @@ impl Cost {
             }
         }
         .max(1)
+    }
+
+    /// Bytes of a KV block of `block_size` positions, and the microseconds that moving `blocks` of
+    /// them to host memory or back takes; nothing is known of a fitted device.
+    pub fn swap(&self, blocks: usize, block_size: u32) -> (u64, u64) {
+        match self {
+            Self::Fitted(_) => (0, 0),
+            Self::Roofline(roofline) => {
+                let bytes = roofline.shape.kv_bytes_per_token * f64::from(block_size);
+                let seconds = blocks as f64 * bytes / roofline.host_bandwidth;
+                (bytes as u64, (seconds * 1e6).ceil() as u64)
+            }
+        }
     }
 }

@@ -203,7 +203,8 @@ impl Recorded {
     fn run(&self, limits: Limits, policies: Policies, slo: Slo) -> Result<Run, SimError> {
         let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
         let setup = Setup {
-            limits,
+            // The fit tells nothing of swapping, so the preempted are computed again.
+            limits: Limits { host_blocks: 0, ..limits },
             policies,
             weights: self.weights.clone(),
             cost: Cost::Fitted(self.cost.ok_or(RecordedError::NoSteps)?),

@@ -74,7 +74,12 @@ pub fn simulate(
 ) -> Result<Ran, SimError> {
     let clock = Arc::new(ManualClock::default());
     let scripts = Scripts::default();
-    let runner = SimRunner { cost: setup.cost, clock: clock.clone(), scripts: scripts.clone() };
+    let runner = SimRunner {
+        cost: setup.cost,
+        block_size: setup.limits.block_size,
+        clock: clock.clone(),
+        scripts: scripts.clone(),
+    };
     let mut config = EngineConfig::new(setup.limits, clock.clone());
     config.policies = setup.policies;
     config.weights = setup.weights.iter().map(|&(n, w)| (tenant_name(n), w)).collect();

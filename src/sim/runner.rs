@@ -3,7 +3,8 @@
 
 use super::cost::Cost;
 use crate::base::{ManualClock, TokenId};
-use crate::engine::{RunFuture, Runner, SampleInput, Sampled, StepInput};
+use crate::engine::{RunFuture, Runner, SampleInput, Sampled, StepInput, SwapFuture};
+use crate::sched::BlockSwap;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,6 +28,8 @@ pub(super) fn seed(number: u32, output: u32) -> u64 {
 /// See the module.
 pub(super) struct SimRunner {
     pub cost: Cost,
+    /// Positions of a KV block.
+    pub block_size: u32,
     pub clock: Arc<ManualClock>,
     pub scripts: Scripts,
 }
@@ -51,5 +54,11 @@ impl Runner for SimRunner {
         self.clock.advance(self.cost.micros(rows));
         let answers: Vec<_> = input.sampling().map(|(_, sample)| self.answer(sample)).collect();
         Box::pin(std::future::ready(Ok(answers.into())))
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        let (bytes, micros) = self.cost.swap(out.len() + back.len(), self.block_size);
+        self.clock.advance(micros);
+        Box::pin(std::future::ready(Ok(bytes)))
     }
 }

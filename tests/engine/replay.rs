@@ -10,8 +10,9 @@ use tilewright::base::{
 };
 use tilewright::engine::{
     Engine, EngineConfig, GenerateRequest, ModelCard, Question, ReplayError, Replayed, RunFuture,
-    Runner, SamplingDefaults, StepInput, Stepped, replay,
+    Runner, SamplingDefaults, StepInput, Stepped, SwapFuture, replay,
 };
+use tilewright::sched::BlockSwap;
 use tilewright::text::Tokenizer;
 use tilewright::trace::{Event, PreemptReason, Stamped};
 
@@ -48,6 +49,11 @@ impl Runner for Slow {
         let tokens: usize = input.rows.iter().map(|row| row.tokens.len()).sum();
         self.clock.advance(500 + 37 * tokens as u64);
         self.inner.run(input)
+    }
+
+    fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        self.clock.advance(11 * (out.len() + back.len()) as u64);
+        self.inner.swap(out, back)
     }
 }
 

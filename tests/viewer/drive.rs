@@ -9,7 +9,7 @@ use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT, Queryable};
 use std::time::Instant;
 use tilewright::base::{Limits, Policies};
-use tilewright::trace::{Cursor, Event, Measures, Picture, Slo, Stamped, Summary};
+use tilewright::trace::{Cursor, Event, Measures, Picture, Sink, Slo, Stamped, Summary};
 use tilewright::viewer::{
     Comparison, EngineState, Grid, Note, Open, Play, Preset, Rerun, Source, View, ViewCommand,
     Viewer,
