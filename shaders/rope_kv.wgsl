@@ -1,5 +1,6 @@
 // Rotates q in place, rotates k and writes it with v into the paged cache. Pairs are half-split:
-// (i, i + rotary/2); dimensions from `rotary` on pass through.
+// (first + i, first + i + rotary/2); dimensions before and behind them pass through. Where keys and
+// values are one row (a latent), v is not written.
 //   a' = a cos - b sin    b' = b cos + a sin,   (cos, sin) = table[position][i]
 //
 // q: [T][q_stride]   k, v: [T][kv_stride]   table: [positions][rotary/2] (cos, sin), all as vec4
@@ -14,7 +15,9 @@ struct Params {
     heads: u32,
     kv_heads: u32,
     head_dim: u32,
+    first: u32,  // dimensions before the rotated ones, a multiple of 8
     rotary: u32,
+    values: u32, // 1: v is written, too
     q_stride: u32,
     kv_stride: u32,
     block_size: u32,
@@ -63,13 +66,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let t = min(unit / heads, p.tokens - 1u);
     let head = unit % heads;
     let turns = p.rotary / 8u;
-    let rotated = eight < turns;
-    // Beyond the rotary part, a thread has two adjacent elements.
-    let a = select(eight * 2u, eight, rotated);
-    let b = select(eight * 2u + 1u, eight + turns, rotated);
+    let before = p.first / 8u;
+    let rotated = eight >= before && eight < before + turns;
+    // Beside the rotary part, a thread has two adjacent elements.
+    let a = select(eight * 2u, before + eight, rotated);
+    let b = select(eight * 2u + 1u, before + eight + turns, rotated);
     var turn = Turn(vec4<f32>(1.0), vec4<f32>(0.0));
     if (rotated) {
-        let at = (step[p.positions_at + t] * turns + eight) * 2u;
+        let at = (step[p.positions_at + t] * turns + eight - before) * 2u;
         let low = table[at];
         let high = table[at + 1u];
         turn = Turn(vec4<f32>(low.xz, high.xz), vec4<f32>(low.yw, high.yw));

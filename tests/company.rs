@@ -15,7 +15,7 @@ use tilewright::model::Options;
 pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         let device = on.name();
-        for name in ["qwen3-moe", "gemma2"] {
+        for name in ["qwen3-moe", "gemma2", "deepseek-moe"] {
             let path = present.clone().and_then(|()| shared(&format!("fixtures/{name}")));
             rows.add_if(path, format!("company::{name}.{device}"), move |p| family(&p, on));
         }

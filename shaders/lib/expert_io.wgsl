@@ -45,8 +45,8 @@ fn tile_at(y: u32) -> Tile {
     return Tile(route[at + 1u], route[at + 2u], expert * p.quant_stride, expert * p.scale_stride);
 }
 
-fn x_row(m: u32) -> u32 {
-    return route[p.list_at + m] / p.x_div;
+fn x_at(m: u32) -> u32 {
+    return route[p.list_at + m] / p.x_div * (p.x_stride / 4u);
 }
 
 fn store(m: u32, end: u32, n: u32, value: f32) {

@@ -36,8 +36,8 @@ fn tile_at(y: u32) -> Tile {
     return Tile(y * TM, p.tokens, 0u, 0u);
 }
 
-fn x_row(m: u32) -> u32 {
-    return m;
+fn x_at(m: u32) -> u32 {
+    return m * (p.x_stride / 4u);
 }
 
 fn store(m: u32, end: u32, n: u32, value: f32) {

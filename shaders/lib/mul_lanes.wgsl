@@ -18,9 +18,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let row = min(n, p.rows - 1u);
     let scale_row = row + tile.scales;
     let quant_row = row + tile.quants;
-    let x_stride = p.x_stride / 4u;
 #for m in 0..TM
-    let x$m = x_row(min(tile.first + $m, tile.end - 1u)) * x_stride;
+    let x$m = x_at(min(tile.first + $m, tile.end - 1u));
     var acc$m = 0.0;
 #end
     let kb_end = (segment + 1u) * p.k_blocks / SEGMENTS;

@@ -4,7 +4,7 @@
 // has. k is cut into `segments` parts that are summed in ascending order, as in mul_lanes.
 //
 // Wants, of mul_io or expert_io: tile_at(y) -> rows first..end and the offsets of its weights in
-// the streams; x_row(m) -> the row of x; store(m, end, n, value). quant_scale and
+// the streams; x_at(m) -> where its x begins, in vectors; store(m, end, n, value). quant_scale and
 // quant_load read at places linear in the row of w, so an offset is added to it.
 #import x
 #import quant
@@ -16,7 +16,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         return;
     }
     let first_n = group.x * WG * TN + local.x;
-    let x_stride = p.x_stride / 4u;
     let last_row = p.rows - 1u;
 #for j in 0..TN
     let n$j = min(first_n + $j * WG, last_row);
@@ -24,7 +23,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let quant_n$j = n$j + tile.quants;
 #end
 #for m in 0..TM
-    let x$m = x_row(min(tile.first + $m, tile.end - 1u)) * x_stride;
+    let x$m = x_at(min(tile.first + $m, tile.end - 1u));
 #for j in 0..TN
     var total${m}_$j = 0.0;
 #end

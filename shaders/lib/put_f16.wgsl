@@ -25,7 +25,9 @@ fn put(live: bool, own: u32, place: Place, k: mat2x4<f32>, v: mat2x4<f32>) {
         let to = kv_row(place.tile, place.offset, p.block_size, p.head_dim / 4u);
         k_cache[to + place.a] = halves(k[0]);
         k_cache[to + place.b] = halves(k[1]);
-        v_cache[to + place.a] = halves(v[0]);
-        v_cache[to + place.b] = halves(v[1]);
+        if (p.values == 1u) {
+            v_cache[to + place.a] = halves(v[0]);
+            v_cache[to + place.b] = halves(v[1]);
+        }
     }
 }

@@ -45,12 +45,16 @@ fn put(live: bool, own: u32, place: Place, k: mat2x4<f32>, v: mat2x4<f32>) {
         let to = kv_row(place.tile, place.offset, p.block_size, dims);
         k_cache[to + place.a] = bytes(k[0], inverse(k_top));
         k_cache[to + place.b] = bytes(k[1], inverse(k_top));
-        v_cache[to + place.a] = bytes(v[0], inverse(v_top));
-        v_cache[to + place.b] = bytes(v[1], inverse(v_top));
+        if (p.values == 1u) {
+            v_cache[to + place.a] = bytes(v[0], inverse(v_top));
+            v_cache[to + place.b] = bytes(v[1], inverse(v_top));
+        }
         if (place.a == 0u) {
             let at = kv_scale_at(place.tile, place.offset, p.block_size, dims);
             k_cache[at] = scale_bits(k_top);
-            v_cache[at] = scale_bits(v_top);
+            if (p.values == 1u) {
+                v_cache[at] = scale_bits(v_top);
+            }
         }
     }
 }

@@ -56,9 +56,10 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
         for i in 0..half {
             let at = (position as usize * half + i) * 2;
             let (cos, sin) = (table[at], table[at + 1]);
-            let (a, b) = (head[i], head[i + half]);
-            head[i] = a * cos - b * sin;
-            head[i + half] = b * cos + a * sin;
+            let (at, to) = (p.first as usize + i, p.first as usize + i + half);
+            let (a, b) = (head[at], head[to]);
+            head[at] = a * cos - b * sin;
+            head[to] = b * cos + a * sin;
         }
     };
     let [q, k_cache, v_cache] = &mut launch.write[..] else { unreachable!("three bindings") };
@@ -81,7 +82,9 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
             rotated.copy_from_slice(&k[from..from + head_dim]);
             rotate(&mut rotated, position);
             layout.write(k_cache, tile, offset, &rotated);
-            layout.write(v_cache, tile, offset, &v[from..from + head_dim]);
+            if p.values == 1 {
+                layout.write(v_cache, tile, offset, &v[from..from + head_dim]);
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Twins of `moe_route`, `moe_group`, `mul_expert` and `moe_combine`.
+//! Twins of `moe_route`, `moe_group`, `mul_expert`, `moe_combine` and `mul_heads`.
 
 use super::Launch;
 use super::mul::{Strip, product};
 use super::quant::{Streams, format_of};
-use crate::kernels::experts::{MoeCombineParams, MoeGroupParams, MoeRouteParams, MulExpertParams};
+use crate::kernels::experts::{
+    MoeCombineParams, MoeGroupParams, MoeRouteParams, MulExpertParams, MulHeadsParams,
+};
 use crate::kernels::mul::MulParams;
 
 pub fn moe_route(launch: &mut Launch<'_>) {
@@ -117,5 +119,37 @@ pub fn moe_combine(launch: &mut Launch<'_>) {
             let out = &mut y[t * stride + i];
             *out = if p.accumulate == 1 { *out + sum * p.scale } else { sum * p.scale };
         }
+    }
+}
+
+pub fn mul_heads(launch: &mut Launch<'_>) {
+    let p: MulHeadsParams = launch.params();
+    let format = format_of(&launch.variant.imports["quant"]);
+    let (quants, scales) = (launch.read[0], launch.read[1]);
+    let x: &[f32] = bytemuck::cast_slice(launch.read[2]);
+    let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    let rows = p.rows as usize;
+    let heads = (quants.len() / 4).checked_div(p.quant_stride as usize).unwrap_or(0);
+    for own in 0..heads {
+        let head = p.first_head as usize + own;
+        let w = Streams {
+            format,
+            rows,
+            quants: &quants[own * p.quant_stride as usize * 4..],
+            scales: &scales[own * p.scale_stride as usize..],
+        };
+        let plain = MulParams {
+            rows: p.rows,
+            k_blocks: p.k_blocks,
+            segments: p.segments,
+            tokens: p.tokens,
+            x_stride: p.x_stride,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        let x = &x[head * p.x_head as usize..];
+        let strip = |first, count| Strip { w, p: plain, x, first, count };
+        product(rows, strip, |token, column, sum| {
+            y[token * p.y_stride as usize + head * p.y_head as usize + column] = sum;
+        });
     }
 }

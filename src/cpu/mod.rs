@@ -154,6 +154,7 @@ fn run_twin(mut launch: Launch<'_>) {
         "embed" => mul::embed(&mut launch),
         "mul_mat" | "mul_vec" => mul::mul_mat(&mut launch),
         "mul_expert" | "mul_expert_vec" => experts::mul_expert(&mut launch),
+        "mul_heads" => experts::mul_heads(&mut launch),
         "moe_route" => experts::moe_route(&mut launch),
         "moe_group" => experts::moe_group(&mut launch),
         "moe_combine" => experts::moe_combine(&mut launch),

@@ -35,7 +35,7 @@ pub const ATTN_PAGED: Kernel = Kernel { stem: "attn_paged", bindings: 6, writes:
 pub const ATTN_MERGE: Kernel = Kernel { stem: "attn_merge", bindings: 3, writes: &[2] };
 
 /// Head sizes that have a variant.
-pub const HEAD_DIMS: [u32; 8] = [16, 24, 32, 64, 80, 96, 128, 256];
+pub const HEAD_DIMS: [u32; 10] = [16, 24, 32, 48, 64, 80, 96, 128, 256, 576];
 
 /// Keys per split; splits lie at absolute positions.
 pub const SPLIT_KEYS: u32 = 256;

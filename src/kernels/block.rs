@@ -124,7 +124,9 @@ pub struct RopeKvParams {
     pub heads: u32,
     pub kv_heads: u32,
     pub head_dim: u32,
+    pub first: u32,
     pub rotary: u32,
+    pub values: u32,
     pub q_stride: u32,
     pub kv_stride: u32,
     pub block_size: u32,
@@ -159,12 +161,15 @@ impl RopeKv {
         let mut params = self.params;
         let heads = params.heads + params.kv_heads;
         // Eight values a thread, whole heads a workgroup.
-        let heads_of_group = ROPE_WIDTH / (params.head_dim / 8);
+        let wide = params.head_dim / 8 > ROPE_WIDTH;
+        let width = if wide { 2 * ROPE_WIDTH } else { ROPE_WIDTH };
+        let heads_of_group = width / (params.head_dim / 8);
         let grid = fold_grid((params.tokens * heads).div_ceil(heads_of_group), facts);
         params.grid_x = grid[0];
         let (cache, table, meta) = ([self.k_cache, self.v_cache], self.table, self.meta);
         let bindings = vec![self.k, self.v, table, meta, self.q, cache[0], cache[1]];
-        recording.dispatch(named(&format!("rope_kv.{}", self.kv)), &params, bindings, grid);
+        let variant = named(&format!("rope_kv.{}{}", self.kv, if wide { ".wide" } else { "" }));
+        recording.dispatch(variant, &params, bindings, grid);
     }
 }
 

@@ -66,6 +66,24 @@ pub struct MoeCombineParams {
     pub grid_x: u32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct MulHeadsParams {
+    pub rows: u32,
+    pub k_blocks: u32,
+    pub segments: u32,
+    pub tokens: u32,
+    pub x_stride: u32,
+    pub x_head: u32,
+    pub y_stride: u32,
+    pub y_head: u32,
+    pub first_head: u32,
+    pub first_tile: u32,
+    pub quant_stride: u32,
+    pub scale_stride: u32,
+}
+
+pub const MUL_HEADS: Kernel = Kernel { stem: "mul_heads", bindings: 4, writes: &[3] };
 pub const MOE_ROUTE: Kernel = Kernel { stem: "moe_route", bindings: 3, writes: &[2] };
 pub const MOE_GROUP: Kernel = Kernel { stem: "moe_group", bindings: 1, writes: &[0] };
 pub const MUL_EXPERT: Kernel = Kernel { stem: "mul_expert", bindings: 5, writes: &[4] };
@@ -293,5 +311,55 @@ impl MoeCombine {
         };
         let bindings = vec![self.x, self.routing, self.y];
         recording.dispatch(named("moe_combine"), &params, bindings, grid);
+    }
+}
+
+/// `y[t][h]` = `x[t][h]` wᵀ with the matrix of head h, an expert that every token uses. Strides in
+/// values, from token to token and from head to head.
+pub struct MulHeads<'a> {
+    pub w: &'a Experts,
+    pub tokens: u32,
+    pub x: Binding,
+    pub x_stride: u32,
+    pub x_head: u32,
+    pub y: Binding,
+    pub y_stride: u32,
+    pub y_head: u32,
+}
+
+impl MulHeads<'_> {
+    pub fn record(&self, facts: &Facts, recording: &mut Recording) {
+        let (rows, format) = (self.w.rows, self.w.format.name());
+        let tile = if self.tokens == 1 { 1 } else { 8 };
+        let suffix = super::width_suffix(facts);
+        let variant = named(&format!("mul_heads.{format}.m{tile}{suffix}"));
+        let consts = super::get(variant);
+        let columns = consts.constant("WG") * consts.constant("TN");
+        let (quant_stride, scale_stride) = self.w.strides();
+        let tiles = |part: &ExpertPart| part.experts * self.tokens.div_ceil(tile);
+        let width = facts.workgroups_max.max(1) as usize;
+        let starts = self.w.parts.iter().flat_map(|part| {
+            (0..tiles(part)).step_by(width).map(move |first_tile| (part, first_tile))
+        });
+        for (part, first_tile) in starts {
+            let params = MulHeadsParams {
+                rows,
+                k_blocks: self.w.cols.div_ceil(layout::K_BLOCK),
+                // Heads keep a wide device busy.
+                segments: 1,
+                tokens: self.tokens,
+                x_stride: self.x_stride,
+                x_head: self.x_head,
+                y_stride: self.y_stride,
+                y_head: self.y_head,
+                first_head: part.first,
+                first_tile,
+                quant_stride,
+                scale_stride,
+            };
+            let bindings = vec![part.quants, part.scales, self.x, self.y];
+            let tiles = (tiles(part) - first_tile).min(facts.workgroups_max);
+            recording.dispatch(variant, &params, bindings, [rows.div_ceil(columns), tiles, 1]);
+        }
     }
 }

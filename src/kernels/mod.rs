@@ -31,12 +31,13 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 18] = [
+pub const KERNELS: [Kernel; 19] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,
     experts::MUL_EXPERT,
     experts::MUL_EXPERT_VEC,
+    experts::MUL_HEADS,
     experts::MOE_ROUTE,
     experts::MOE_GROUP,
     experts::MOE_COMBINE,

@@ -98,6 +98,8 @@ pub struct Family {
     /// The multipliers of Granite.
     pub multipliers: bool,
     pub experts: Option<ExpertNames>,
+    /// Keys and values are made from a shared latent row (DeepSeek V2).
+    pub latent: bool,
 }
 
 const LLAMA: Family = Family {
@@ -119,6 +121,7 @@ const LLAMA: Family = Family {
     theta: 10_000,
     multipliers: false,
     experts: None,
+    latent: false,
 };
 
 const QWEN3: Family = Family {
@@ -150,7 +153,7 @@ pub(super) const EXPERTS: ExpertNames =
     ExpertNames { block: "mlp", gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
 /// All families.
-pub const FAMILIES: [Family; 12] = [
+pub const FAMILIES: [Family; 13] = [
     LLAMA,
     Family { name: "Mistral", hf: "mistral", windows: WindowRule::All, ..LLAMA },
     Family {
@@ -215,6 +218,14 @@ pub const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family { name: "Granite", hf: "granite", gguf: Some("granite"), multipliers: true, ..LLAMA },
+    Family {
+        name: "DeepSeek V2",
+        hf: "deepseek_v2",
+        gguf: None,
+        experts: Some(EXPERTS),
+        latent: true,
+        ..LLAMA
+    },
 ];
 
 impl Family {

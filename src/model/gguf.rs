@@ -74,6 +74,7 @@ pub(super) fn read(
         residual_scale: keys.number("residual_scale")?.unwrap_or(1.0),
         logit_scale: 1.0 / keys.number("logit_scale")?.unwrap_or(1.0),
         moe: keys.moe(layers)?,
+        latent: None,
         tied_head: weights.tensor("output.weight").is_none(),
         adjacent_pairs: family.gguf_pairs,
         attention_bias: family.bias,

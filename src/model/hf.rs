@@ -3,9 +3,9 @@
 
 use super::family::{Activation, Bias, Family, WindowRule};
 use super::names::Dialect;
-use super::rope::Scaling;
+use super::rope::{Scaling, yarn_attention};
 use super::spec::{all_but, count, layers, vocab};
-use super::{ModelError, Moe, Rope, Rotation, Spec};
+use super::{Latent, ModelError, Moe, Rope, Rotation, Spec};
 use crate::kernels::experts::Scoring;
 use crate::weights::{HfMeta, Weights};
 use serde_json::Value;
@@ -44,10 +44,14 @@ pub(super) fn read(
     let prefix = if weights.tensor("embed_tokens.weight").is_some() { "" } else { "model." };
     let (hidden, heads) =
         (config.positive("hidden_size")?, config.positive("num_attention_heads")?);
-    let head_dim = config.find("head_dim")?.unwrap_or(hidden / heads);
+    let latent = config.latent()?;
+    let head_dim = match latent {
+        Some(latent) => latent.rank + latent.rope,
+        None => config.find("head_dim")?.unwrap_or(hidden / heads),
+    };
     let layers = layers(config.file, "num_hidden_layers", meta.positive("num_hidden_layers")?)?;
     let windows = config.windows(layers)?;
-    let (rope, local_rope) = config.ropes(head_dim)?;
+    let (rope, local_rope) = config.ropes(latent.map_or(head_dim, |latent| latent.rope))?;
     let rotations = config.rotations(&windows, local_rope.is_some())?;
     let number = |key: &str| -> Result<f32, ModelError> { Ok(meta.find_f32(key)?.unwrap_or(1.0)) };
     let root = if family.root_scale { (hidden as f32).sqrt() } else { 1.0 };
@@ -61,7 +65,10 @@ pub(super) fn read(
         layers,
         hidden,
         heads,
-        kv_heads: config.find("num_key_value_heads")?.unwrap_or(heads),
+        kv_heads: match latent {
+            Some(_) => 1,
+            None => config.find("num_key_value_heads")?.unwrap_or(heads),
+        },
         head_dim,
         ffn: config.positive("intermediate_size")?,
         vocab: vocab(weights, &format!("{prefix}embed_tokens.weight"), hidden)?,
@@ -73,15 +80,18 @@ pub(super) fn read(
         local_rope,
         rotations,
         windows,
-        attention_scale: config.attention_scale(head_dim)?,
+        attention_scale: config.attention_scale(latent.map_or(head_dim, Latent::q_head))?
+            * config.latent_scale()?,
         attention_cap: config.cap("attn_logit_softcapping")?,
         logit_cap: config.cap("final_logit_softcapping")?,
         embedding_scale: root * number("embedding_multiplier")?,
         residual_scale: number("residual_multiplier")?,
         logit_scale: 1.0 / number("logits_scaling")?,
         moe: config.moe(layers)?,
+        latent,
         tied_head: config.tied_head()?,
-        adjacent_pairs: false,
+        // DeepSeek's own files have them; `rope_interleave` says where a copy does not.
+        adjacent_pairs: family.latent && meta.find_bool("rope_interleave")?.unwrap_or(true),
         attention_bias,
         mlp_bias: meta.find_bool("mlp_bias")?.unwrap_or(false),
         dialect: Dialect::Hf { prefix },
@@ -368,5 +378,38 @@ impl Config<'_> {
                 && l.is_multiple_of(frequency)
         };
         Ok((0..layers).map(sparse).collect())
+    }
+
+    fn latent(&self) -> Result<Option<Latent>, ModelError> {
+        if !self.family.latent {
+            return Ok(None);
+        }
+        let small = |key: &str| -> Result<u32, ModelError> {
+            match self.positive(key)? {
+                value if value < 1 << 16 => Ok(value),
+                value => self.fail(key, format!("{value} is too large")),
+            }
+        };
+        Ok(Some(Latent {
+            q_rank: self.find("q_lora_rank")?,
+            rank: small("kv_lora_rank")?,
+            rope: small("qk_rope_head_dim")?,
+            nope: small("qk_nope_head_dim")?,
+            value: small("v_head_dim")?,
+        }))
+    }
+
+    /// What a stretched context does to the scores of a latent's attention: the square of YaRN's
+    /// factor at `mscale_all_dim` (DeepSeek V2's own code).
+    fn latent_scale(&self) -> Result<f32, ModelError> {
+        for at in ["rope_parameters", "rope_scaling"] {
+            let number = |tail: &str| self.meta.find_f32(&format!("{at}.{tail}"));
+            if let (true, Some(factor), Some(scale)) =
+                (self.family.latent, number("factor")?, number("mscale_all_dim")?)
+            {
+                return Ok(yarn_attention(factor, scale).powi(2));
+            }
+        }
+        Ok(1.0)
     }
 }

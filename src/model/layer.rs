@@ -6,7 +6,7 @@ use super::load::{Attention, Cache, FeedForward, Gated, Layer, Linear, Mixture, 
 use super::{Model, Rotation};
 use crate::kernels::attn::Attn;
 use crate::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams};
-use crate::kernels::experts::{Experts, MoeCombine, MoeRoute, MulExpert, Route};
+use crate::kernels::experts::{Experts, MoeCombine, MoeRoute, MulExpert, MulHeads, Route};
 use crate::kernels::mul::{Matrix, Mul};
 use crate::record::{Binding, Recording};
 
@@ -110,12 +110,16 @@ impl Model {
     fn attention(&self, l: usize, layer: &Layer, tokens: u32, meta: &Meta, out: &mut Recording) {
         let (s, spec, cache) = (&self.scratch, &self.spec, &self.caches[l]);
         let h = self.normed(layer.attention_norm, tokens, out);
-        let Attention { q, k, v, norms } = &layer.attention;
-        self.mul(q, tokens, h, BlockEnd::plain(s.q), out);
-        self.mul(k, tokens, h, BlockEnd::plain(s.k), out);
-        self.mul(v, tokens, h, BlockEnd::plain(s.v), out);
-        if let Some(norms) = norms {
-            self.norm_qk(*norms, tokens, out);
+        match &layer.attention {
+            Attention::Heads { q, k, v, norms } => {
+                self.mul(q, tokens, h, BlockEnd::plain(s.q), out);
+                self.mul(k, tokens, h, BlockEnd::plain(s.k), out);
+                self.mul(v, tokens, h, BlockEnd::plain(s.v), out);
+                if let Some(norms) = norms {
+                    self.norm_qk(*norms, tokens, out);
+                }
+            }
+            latent => self.latent_qk(latent, tokens, h, out),
         }
         self.rope_kv(l, cache, tokens, meta, out);
         Attn {
@@ -137,8 +141,74 @@ impl Model {
             out: s.attention,
         }
         .record(&self.facts, out);
-        self.mul(&layer.out, tokens, s.attention, self.block_end(layer.attention_post_norm), out);
+        let attended = match &layer.attention {
+            Attention::Heads { .. } => s.attention,
+            Attention::Latent { value_up, .. } => self.latent_values(value_up, tokens, out),
+        };
+        let to = self.block_end(layer.attention_post_norm);
+        self.mul(&layer.out, tokens, attended, to, out);
         self.post_norm(layer.attention_post_norm, tokens, out);
+    }
+
+    /// q, with the making of keys folded in, and the row that stands for keys and values.
+    fn latent_qk(&self, attention: &Attention, tokens: u32, h: Binding, out: &mut Recording) {
+        let (s, spec) = (&self.scratch, &self.spec);
+        let (Attention::Latent { q_down, q, down, norm, key_up, .. }, Some(latent)) =
+            (attention, spec.latent)
+        else {
+            unreachable!("a latent was loaded")
+        };
+        self.mul(down, tokens, h, BlockEnd::plain(s.k), out);
+        let narrow = latent.q_rank.unwrap_or(0);
+        if let Some((q_down, _)) = q_down {
+            self.mul(q_down, tokens, h, BlockEnd::plain(s.narrow_q), out);
+        }
+        NormQk {
+            tokens,
+            q: s.narrow_q,
+            q_stride: stride(narrow),
+            q_groups: u32::from(q_down.is_some()),
+            q_dim: narrow,
+            q_weight: q_down.as_ref().map_or(*norm, |(_, norm)| *norm),
+            k: s.k,
+            k_stride: stride(spec.head_dim),
+            k_groups: 1,
+            k_dim: latent.rank,
+            k_weight: *norm,
+            eps: spec.norm_eps,
+            offset: spec.norm_offset,
+        }
+        .record(&self.facts, out);
+        let from = if q_down.is_some() { s.narrow_q } else { h };
+        self.mul(q, tokens, from, BlockEnd::plain(s.v), out);
+        MulHeads {
+            w: key_up,
+            tokens,
+            x: s.v,
+            x_stride: stride(spec.own_q_dim()),
+            x_head: latent.q_head(),
+            y: s.q,
+            y_stride: stride(spec.q_dim()),
+            y_head: spec.head_dim,
+        }
+        .record(&self.facts, out);
+    }
+
+    /// Values of all heads from what they attended to.
+    fn latent_values(&self, value_up: &Experts, tokens: u32, out: &mut Recording) -> Binding {
+        let (s, spec) = (&self.scratch, &self.spec);
+        MulHeads {
+            w: value_up,
+            tokens,
+            x: s.attention,
+            x_stride: stride(spec.q_dim()),
+            x_head: spec.head_dim,
+            y: s.v,
+            y_stride: stride(spec.out_dim()),
+            y_head: value_up.rows,
+        }
+        .record(&self.facts, out);
+        s.v
     }
 
     fn norm_qk(&self, [q_weight, k_weight]: [Binding; 2], tokens: u32, out: &mut Recording) {
@@ -177,7 +247,9 @@ impl Model {
             heads: spec.heads,
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
+            first: spec.rope_first(),
             rotary,
+            values: u32::from(spec.latent.is_none()),
             q_stride: stride(spec.q_dim()),
             kv_stride: stride(spec.kv_dim()),
             block_size: self.options.block_size,
@@ -190,11 +262,12 @@ impl Model {
             kv: self.options.kv,
             q: s.q,
             k: s.k,
-            v: s.v,
+            v: if spec.latent.is_some() { s.k } else { s.v },
             table,
             meta: s.meta,
             k_cache: cache.k,
-            v_cache: cache.v,
+            // Latents have no values of their own; the kernel writes none.
+            v_cache: if spec.latent.is_some() { s.expert_out } else { cache.v },
         }
         .record(&self.facts, out);
     }

@@ -64,12 +64,38 @@ pub(super) struct Linear {
 }
 
 /// What makes q, k and v.
-pub(super) struct Attention {
-    pub q: Linear,
-    pub k: Linear,
-    pub v: Linear,
-    /// Norms of q and k.
-    pub norms: Option<[Binding; 2]>,
+pub(super) enum Attention {
+    Heads {
+        q: Linear,
+        k: Linear,
+        v: Linear,
+        /// Norms of q and k.
+        norms: Option<[Binding; 2]>,
+    },
+    Latent {
+        /// What makes a narrow row, and its norm, where q goes that way.
+        q_down: Option<(Linear, Binding)>,
+        q: Linear,
+        down: Linear,
+        norm: Binding,
+        /// Per head: folds the making of keys into q, and that of values into the output.
+        key_up: Experts,
+        value_up: Experts,
+    },
+}
+
+impl Attention {
+    fn matrices(&self) -> Vec<Matrix> {
+        match self {
+            Self::Heads { q, k, v, .. } => [q, k, v].map(|l| l.w.clone()).into(),
+            Self::Latent { q_down, q, down, key_up, value_up, .. } => {
+                let mut out: Vec<Matrix> = [q, down].map(|l| l.w.clone()).into();
+                out.extend(q_down.iter().map(|(l, _)| l.w.clone()));
+                out.extend([key_up, value_up].into_iter().filter_map(Experts::first));
+                out
+            }
+        }
+    }
 }
 
 /// A gated feed-forward: `down(act(gate x) * (up x))`.
@@ -110,9 +136,8 @@ pub(super) struct Layer {
 impl Layer {
     /// The matrices; of experts, the first.
     pub fn matrices(&self) -> Vec<Matrix> {
-        let a = &self.attention;
-        let linears = [&a.q, &a.k, &a.v, &self.out];
-        let mut out: Vec<Matrix> = linears.into_iter().map(|l| l.w.clone()).collect();
+        let mut out = self.attention.matrices();
+        out.push(self.out.w.clone());
         let gated = |f: &Gated| [&f.gate, &f.up, &f.down].map(|l| l.w.clone());
         match &self.ffn {
             FeedForward::Dense(f) => out.extend(gated(f)),
@@ -134,7 +159,7 @@ pub(super) struct Weighed {
     pub layers: Vec<Layer>,
 }
 
-/// The cache of one layer, block by block.
+/// The cache of one layer, block by block; of latents, one buffer for both.
 pub(super) struct Cache {
     pub k: Binding,
     pub v: Binding,
@@ -147,6 +172,7 @@ pub(super) struct Scratch {
     pub q: Binding,
     pub k: Binding,
     pub v: Binding,
+    pub narrow_q: Binding,
     pub attention: Binding,
     pub gate: Binding,
     pub up: Binding,
@@ -308,6 +334,11 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
     let logits = logit_rows * row(spec.vocab);
     let edits = samples * u64::from(edits_per_row(spec, options) * sample::EDIT_WORDS) * 4;
     let edits = edits.min(facts.binding_bytes_max / 256 * 256);
+    // Of a latent: q before, and the output after, it is folded.
+    let values = match spec.latent {
+        None => spec.kv_dim(),
+        Some(_) => spec.own_q_dim().max(spec.out_dim()),
+    };
     let (route, pairs) = match &spec.moe {
         Some(Moe { experts, used, .. }) => {
             let tokens = options.step_tokens_max;
@@ -321,7 +352,8 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
         ("h", tokens * row(spec.hidden)),
         ("q", tokens * row(spec.q_dim())),
         ("k", tokens * row(spec.kv_dim())),
-        ("v", tokens * row(spec.kv_dim())),
+        ("v", tokens * row(values)),
+        ("narrow q", tokens * row(spec.latent.and_then(|l| l.q_rank).unwrap_or(0))),
         ("attention", tokens * row(spec.q_dim())),
         ("gate", tokens * row(spec.widest_ffn())),
         ("up", tokens * row(spec.widest_ffn())),
@@ -401,7 +433,10 @@ fn caches(
     let mut caches = Vec::new();
     for l in 0..spec.layers {
         let k = loader.zeros(&format!("K cache of layer {l}"), bytes)?;
-        let v = loader.zeros(&format!("V cache of layer {l}"), bytes)?;
+        let v = match spec.latent {
+            None => loader.zeros(&format!("V cache of layer {l}"), bytes)?,
+            Some(_) => k,
+        };
         caches.push(Cache { k, v });
     }
     Ok(caches)
@@ -424,6 +459,7 @@ fn scratch(
         q: next()?,
         k: next()?,
         v: next()?,
+        narrow_q: next()?,
         attention: next()?,
         gate: next()?,
         up: next()?,

@@ -7,7 +7,8 @@ use super::family::{Bias, Norms, QkNorm};
 use super::load::{Attention, FeedForward, Gated, Layer, Linear, Mixture, Progress, Weighed};
 use super::names::{Dialect, Part};
 use super::spec::Pairs;
-use super::{ModelError, Moe, Spec};
+use super::{Latent, ModelError, Moe, Spec};
+use crate::base::Format;
 use crate::kernels::experts::{ExpertPart, Experts};
 use crate::kernels::layout;
 use crate::kernels::mul::{Matrix, MatrixPart};
@@ -112,7 +113,7 @@ impl<'a> Loader<'a> {
         Ok(Layer {
             attention_norm,
             attention: self.attention(l)?,
-            out: self.linear(Part::AttentionOut, l, [spec.hidden, spec.q_dim()], out_bias)?,
+            out: self.linear(Part::AttentionOut, l, [spec.hidden, spec.out_dim()], out_bias)?,
             attention_post_norm,
             ffn_norm,
             ffn: self.feed_forward(l)?,
@@ -122,6 +123,9 @@ impl<'a> Loader<'a> {
 
     fn attention(&mut self, l: u32) -> Result<Attention, ModelError> {
         let spec = self.spec;
+        if let Some(latent) = spec.latent {
+            return self.latent(l, latent);
+        }
         let (q, kv) = (spec.q_dim(), spec.kv_dim());
         let bias = spec.attention_bias != Bias::None;
         let dims = match spec.family.qk_norm {
@@ -136,12 +140,97 @@ impl<'a> Loader<'a> {
                 self.vector(Part::KNorm, l, ".weight", k)?,
             ]),
         };
-        Ok(Attention {
+        Ok(Attention::Heads {
             q: self.linear(Part::Q, l, [q, spec.hidden], bias)?,
             k: self.linear(Part::K, l, [kv, spec.hidden], bias)?,
             v: self.linear(Part::V, l, [kv, spec.hidden], bias)?,
             norms,
         })
+    }
+
+    fn latent(&mut self, l: u32, latent: Latent) -> Result<Attention, ModelError> {
+        let (spec, q_dim) = (self.spec, self.spec.own_q_dim());
+        let bias = spec.attention_bias != Bias::None;
+        let (q_down, q) = match latent.q_rank {
+            Some(rank) => {
+                let down = self.linear(Part::QDown, l, [rank, spec.hidden], bias)?;
+                let norm = self.vector(Part::QDownNorm, l, ".weight", rank)?;
+                (Some((down, norm)), self.linear(Part::QUp, l, [q_dim, rank], false)?)
+            }
+            None => (None, self.linear(Part::Q, l, [q_dim, spec.hidden], false)?),
+        };
+        let down = self.linear(Part::LatentDown, l, [spec.head_dim, spec.hidden], bias)?;
+        let norm = self.vector(Part::LatentNorm, l, ".weight", latent.rank)?;
+        let [key_up, value_up] = self.latent_up(l, latent)?;
+        Ok(Attention::Latent { q_down, q, down, norm, key_up, value_up })
+    }
+
+    /// What makes keys and values from a latent, per head, turned so that it can be folded: q of a
+    /// head by `[rank + rope][nope + rope]` (the transposed keys, and the rotated part as it is),
+    /// and the output by `[value][rank]`.
+    fn latent_up(&mut self, l: u32, latent: Latent) -> Result<[Experts; 2], ModelError> {
+        let Latent { rank, rope, nope, value, .. } = latent;
+        let (weights, heads) = (self.weights, self.spec.heads);
+        let name = self.spec.stored(Part::LatentUp, l, 0).stem + ".weight";
+        let rows = heads * (nope + value);
+        let tensor = weights.expect(&name, &[u64::from(rows), u64::from(rank)])?;
+        // Transposing breaks blocks up; halves stay what they are.
+        let format = match tensor.format {
+            half @ (Format::F16 | Format::BF16) => half,
+            _ => Format::F32,
+        };
+        let shapes = [[rank + rope, nope + rope], [value, rank]];
+        for [rows, cols] in shapes {
+            self.stack_at_once(&name, format, heads, [rows, cols])?;
+        }
+        if !self.upload {
+            self.used.insert(name);
+            return Ok(shapes.map(|[rows, cols]| Experts { format, rows, cols, parts: vec![] }));
+        }
+        let raw = self.rows(tensor, 0, rows, None)?;
+        let mut w = vec![0f32; rows as usize * rank as usize];
+        blocks::decode(tensor.format, &raw, &mut w);
+        let [rank, rope, nope, value] = [rank, rope, nope, value].map(|n| n as usize);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for w in w.chunks((nope + value) * rank) {
+            let mut turned = vec![0f32; (rank + rope) * (nope + rope)];
+            for i in 0..rank {
+                for n in 0..nope {
+                    turned[i * (nope + rope) + n] = w[n * rank + i];
+                }
+            }
+            for i in 0..rope {
+                turned[(rank + i) * (nope + rope) + nope + i] = 1.0;
+            }
+            let encoded = |values: &[f32]| {
+                let mut out = Vec::new();
+                blocks::encode(format, values, &mut out);
+                out
+            };
+            keys.push(encoded(&turned));
+            values.push(encoded(&w[nope * rank..]));
+        }
+        let [key_up, value_up] = shapes;
+        Ok([
+            self.stack(&name, format, key_up, &keys)?,
+            self.stack(&name, format, value_up, &values)?,
+        ])
+    }
+
+    /// Matrices of one shape in parts that fit a binding each.
+    fn stack(
+        &mut self,
+        label: &str,
+        format: Format,
+        shape: [u32; 2],
+        raw: &[Vec<u8>],
+    ) -> Result<Experts, ModelError> {
+        let at_once = self.stack_at_once(label, format, raw.len() as u32, shape)?;
+        let mut parts = Vec::new();
+        for (n, raw) in raw.chunks(at_once as usize).enumerate() {
+            parts.push(self.expert_part(label, format, n as u32 * at_once, shape, raw)?);
+        }
+        Ok(Experts { format, rows: shape[0], cols: shape[1], parts })
     }
 
     fn feed_forward(&mut self, l: u32) -> Result<FeedForward, ModelError> {
@@ -214,7 +303,8 @@ impl<'a> Loader<'a> {
                 problem: format!("is {}, but the first expert is {format}", other.format),
             });
         }
-        let at_once = self.experts_at_once(tensors[0], moe.experts, [rows, cols])?;
+        let label = tensors[0].name.clone();
+        let at_once = self.stack_at_once(&label, format, moe.experts, [rows, cols])?;
         let mut parts = Vec::new();
         for first in (0..moe.experts).step_by(at_once as usize) {
             if !self.upload {
@@ -228,56 +318,53 @@ impl<'a> Loader<'a> {
                     false => self.rows(tensors[e as usize], 0, rows, None)?,
                 });
             }
-            parts.push(self.expert_part(
-                tensors[first as usize % tensors.len()],
-                first,
-                [rows, cols],
-                &raw,
-            )?);
+            parts.push(self.expert_part(&label, format, first, [rows, cols], &raw)?);
         }
         Ok(Experts { format, rows, cols, parts })
     }
 
-    /// Experts whose streams fit one binding.
-    fn experts_at_once(
+    /// How many of `count` matrices fit one binding.
+    fn stack_at_once(
         &self,
-        tensor: &Tensor,
-        experts: u32,
+        label: &str,
+        format: Format,
+        count: u32,
         [rows, cols]: [u32; 2],
     ) -> Result<u32, ModelError> {
         let limit = self.part_limit();
-        let one = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
+        let one = layout::stream_bytes(format, u64::from(rows), u64::from(cols));
         let bytes = one.map_or(u64::MAX, |one| one.total.next_multiple_of(layout::BINDING_ALIGN));
         // Kernels count the words of a part in 32 bits.
-        match (limit.min(1 << 33) / bytes).min(u64::from(experts)) {
-            0 => Err(DeviceError::TooLarge { label: tensor.name.clone(), bytes, limit }.into()),
+        match (limit.min(1 << 33) / bytes).min(u64::from(count)) {
+            0 => Err(DeviceError::TooLarge { label: label.into(), bytes, limit }.into()),
             fit => Ok(fit as u32),
         }
     }
 
-    /// Streams of several experts: all quants, then all scales.
+    /// Streams of several matrices: all quants, then all scales.
     fn expert_part(
         &mut self,
-        tensor: &Tensor,
+        label: &str,
+        format: Format,
         first: u32,
         [rows, cols]: [u32; 2],
         raw: &[Vec<u8>],
     ) -> Result<ExpertPart, ModelError> {
-        let one = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
-        let one = one.expect("experts_at_once computed the same");
+        let one = layout::stream_bytes(format, u64::from(rows), u64::from(cols));
+        let one = one.expect("stack_at_once computed the same");
         let experts = raw.len() as u64;
         let scales_at = (one.quants * experts).next_multiple_of(layout::BINDING_ALIGN);
         let scale_words = (one.scales * experts / 4) as usize;
         let mut quants: Vec<u32> = Vec::with_capacity(scales_at as usize / 4 + scale_words);
         let mut scales: Vec<u32> = Vec::with_capacity(scale_words);
         for raw in raw {
-            let words = layout::repack(tensor.format, rows as usize, cols as usize, raw);
+            let words = layout::repack(format, rows as usize, cols as usize, raw);
             quants.extend(&words[..one.quants as usize / 4]);
             scales.extend(&words[one.scales_at as usize / 4..][..one.scales as usize / 4]);
         }
         quants.resize(scales_at as usize / 4, 0);
         quants.extend(&scales);
-        let all = self.buffer(&tensor.name, bytemuck::cast_slice(&quants))?;
+        let all = self.buffer(label, bytemuck::cast_slice(&quants))?;
         let scales = match scales.len() {
             0 => Binding { bytes: 16, ..all },
             words => Binding { offset: scales_at, bytes: words as u64 * 4, ..all },

@@ -24,7 +24,7 @@ pub use names::Dialect;
 pub use rename::{Renamed, renamed};
 pub use rope::Scaling;
 pub use self_check::self_check;
-pub use spec::{Moe, Rope, Rotation, Spec};
+pub use spec::{Latent, Moe, Rope, Rotation, Spec};
 
 use crate::record::VariantId;
 

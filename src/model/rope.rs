@@ -61,7 +61,7 @@ impl Scaling {
                 original: original()?,
             }),
             "yarn" => {
-                for option in ["mscale", "mscale_all_dim", "truncate"] {
+                for option in ["truncate"] {
                     if meta.get(&key(option)).is_some() {
                         let problem = "is not supported".to_string();
                         return Err(refuse(file, &key(option), problem));
@@ -69,12 +69,19 @@ impl Scaling {
                 }
                 let factor = meta.f32(&key("factor"))?;
                 let attention = meta.find_f32(&key("attention_factor"))?;
+                let scales = (meta.find_f32(&key("mscale"))?, meta.find_f32(&key("mscale_all_dim"))?);
+                let own = match scales {
+                    (Some(one), Some(all)) => {
+                        yarn_attention(factor, one) / yarn_attention(factor, all)
+                    }
+                    _ => yarn_attention(factor, 1.0),
+                };
                 Ok(Self::Yarn {
                     factor,
                     original: original()?,
                     fast: meta.find_f32(&key("beta_fast"))?.unwrap_or(32.0),
                     slow: meta.find_f32(&key("beta_slow"))?.unwrap_or(1.0),
-                    attention: attention.unwrap_or_else(|| yarn_attention(factor)),
+                    attention: attention.unwrap_or(own),
                 })
             }
             other => Err(refuse(file, &key("rope_type"), format!("`{other}` is unknown; {KINDS}"))),
@@ -112,7 +119,7 @@ impl Scaling {
                     original: meta.f32(&key("original_context_length"))?,
                     fast: meta.find_f32(&key("yarn_beta_fast"))?.unwrap_or(32.0),
                     slow: meta.find_f32(&key("yarn_beta_slow"))?.unwrap_or(1.0),
-                    attention: yarn_attention(factor)
+                    attention: yarn_attention(factor, 1.0)
                         * meta.find_f32(&key("attn_factor"))?.unwrap_or(1.0),
                 })
             }
@@ -129,8 +136,9 @@ impl Scaling {
     }
 }
 
-fn yarn_attention(factor: f32) -> f32 {
-    if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+/// YaRN's factor of cos and sin, weighed by `scale`.
+pub(super) fn yarn_attention(factor: f32, scale: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
 }
 
 impl Rope {

@@ -47,6 +47,30 @@ pub struct Moe {
     pub layers: Vec<bool>,
 }
 
+/// Keys and values that are made from one latent row per token (DeepSeek V2). The latent and the
+/// rotated part of the key are what is cached; the products that make keys and values of it are
+/// folded into q and into the output, so that all heads attend to that one row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latent {
+    /// Values of the narrow row that q is made from; `None` where q is made directly.
+    pub q_rank: Option<u32>,
+    /// Values of the latent.
+    pub rank: u32,
+    /// Rotated dimensions of a key, shared by all heads.
+    pub rope: u32,
+    /// Dimensions of a head's key that come from the latent.
+    pub nope: u32,
+    /// Dimensions of a head's value.
+    pub value: u32,
+}
+
+impl Latent {
+    /// Dimensions of a head's q as the model made it.
+    pub fn q_head(self) -> u32 {
+        self.nope + self.rope
+    }
+}
+
 /// Rows of a stored tensor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stored {
@@ -103,6 +127,8 @@ pub struct Spec {
     pub residual_scale: f32,
     pub logit_scale: f32,
     pub moe: Option<Moe>,
+    /// Then `head_dim` is that of the cached row, and there is one kv head.
+    pub latent: Option<Latent>,
     /// The head is the embedding.
     pub tied_head: bool,
     /// q and k rows are stored with adjacent rotary pairs (GGUF of the llama kind).
@@ -156,6 +182,21 @@ impl Spec {
         self.heads * self.head_dim
     }
 
+    /// Values of one row that the output product takes.
+    pub(super) fn out_dim(&self) -> u32 {
+        self.latent.map_or(self.q_dim(), |latent| self.heads * latent.value)
+    }
+
+    /// Values of one row of q as the model makes it, before anything is folded into it.
+    pub(super) fn own_q_dim(&self) -> u32 {
+        self.latent.map_or(self.q_dim(), |latent| self.heads * latent.q_head())
+    }
+
+    /// First rotated dimension of a head.
+    pub(super) fn rope_first(&self) -> u32 {
+        self.latent.map_or(0, |latent| latent.rank)
+    }
+
     /// Values of one row of k or v.
     pub fn kv_dim(&self) -> u32 {
         self.kv_heads * self.head_dim
@@ -163,7 +204,7 @@ impl Spec {
 
     /// Values of a token in the widest buffer of a step's scratch.
     pub fn widest_row(&self) -> u32 {
-        let dense = self.widest_ffn().max(self.hidden).max(self.q_dim());
+        let dense = self.widest_ffn().max(self.hidden).max(self.q_dim()).max(self.own_q_dim());
         let pairs = |moe: &Moe| moe.used.saturating_mul(self.hidden.next_multiple_of(32));
         dense.max(self.moe.as_ref().map_or(0, pairs))
     }
@@ -182,7 +223,12 @@ impl Spec {
 
     /// Bytes of K and V of one token in all layers, at four bytes a value.
     pub fn kv_bytes_per_token(&self, kv: KvType) -> u64 {
-        u64::from(self.layers) * 2 * self.cache_bytes_per_token(kv)
+        u64::from(self.layers) * self.caches() * self.cache_bytes_per_token(kv)
+    }
+
+    /// Caches of a layer: K and V, or the latent alone.
+    pub fn caches(&self) -> u64 {
+        if self.latent.is_some() { 1 } else { 2 }
     }
 
     /// Bytes of K, or of V, of one token in one layer.
@@ -217,6 +263,15 @@ impl Spec {
 
     /// The rows of `part` that are stored as adjacent rotary pairs.
     pub(super) fn pairs(&self, part: Part) -> Option<Pairs> {
+        if let Some(Latent { rank, rope, nope, .. }) = self.latent
+            && self.adjacent_pairs
+        {
+            return match part {
+                Part::Q | Part::QUp => Some(Pairs { head: nope + rope, first: nope, len: rope }),
+                Part::LatentDown => Some(Pairs { head: rank + rope, first: rank, len: rope }),
+                _ => None,
+            };
+        }
         let head = self.head_dim;
         match part {
             Part::Q | Part::K if self.adjacent_pairs => Some(Pairs { head, first: 0, len: head }),
@@ -254,6 +309,14 @@ impl Spec {
         if self.heads >= 1 << 20 || self.ffn >= 1 << 29 {
             let (heads, ffn) = (self.heads, self.ffn);
             return fail("heads and ffn", format!("{heads} and {ffn} are too many"));
+        }
+        if let Some(Latent { rank, rope, nope, value, .. }) = self.latent
+            && (!rank.is_multiple_of(32) || !(nope + rope).is_multiple_of(32) || value >= 1 << 16)
+        {
+            let problem = format!(
+                "latents of {rank}, q of {nope} + {rope}: multiples of 32 are supported; values {value}"
+            );
+            return fail("kv_lora_rank", problem);
         }
         if let Some(Moe { experts, used, .. }) = self.moe
             && (experts > EXPERTS_MAX || used > USED_MAX || used > experts)

@@ -8,7 +8,7 @@ use tilewright::kernels::assemble::{Target, assemble};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
 use tilewright::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams, SoftCap};
 use tilewright::kernels::experts::{
-    ExpertPart, Experts, MoeCombine, MoeRoute, MulExpert, Route, Scoring,
+    ExpertPart, Experts, MoeCombine, MoeRoute, MulExpert, MulHeads, Route, Scoring,
 };
 use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul};
 use tilewright::kernels::sample::Sample;
@@ -237,6 +237,13 @@ fn mixtures(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
             let w = &Experts { format, rows, cols, parts };
             let (x_stride, y_stride, x_div) = (cols, rows, 2);
             MulExpert { w, route, routing, x, x_stride, x_div, y, y_stride }
+                .record(facts, &mut recording);
+        }
+        if matches!(format, Format::F32 | Format::F16 | Format::BF16) {
+            let parts = vec![ExpertPart { first: 0, experts: 8, quants, scales }];
+            let w = &Experts { format, rows: 576, cols: 192, parts };
+            let (x_stride, x_head, y_stride, y_head) = (1536, 192, 4608, 576);
+            MulHeads { w, tokens, x, x_stride, x_head, y, y_stride, y_head }
                 .record(facts, &mut recording);
         }
         let (dim, stride, accumulate, scale) = (64, 64, true, 1.0);

@@ -5,7 +5,9 @@ use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use super::weight::Weight;
 use crate::support::On;
 use tilewright::base::Format;
-use tilewright::kernels::experts::{MoeCombine, MoeRoute, MulExpertParams, Route, Scoring};
+use tilewright::kernels::experts::{
+    MoeCombine, MoeRoute, MulExpertParams, MulHeadsParams, Route, Scoring,
+};
 use tilewright::kernels::layout::{self, repack};
 use tilewright::kernels::variants::{self, Variant};
 use tilewright::record::{Binding, Recording};
@@ -296,5 +298,73 @@ pub fn combining(on: On) {
             assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
         }
         lab.clear();
+    }
+}
+
+/// A matrix per head: every variant against f64, equal bits whatever the tile and the tokens.
+pub fn heads(on: On, format: Format) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for (rows, cols) in [(7usize, 32usize), (48, 64), (33, 96)] {
+        let (heads, tokens) = (5usize, 11usize);
+        let world = World::new(format, rows, cols, &mut draws, &mut lab);
+        let (x_head, y_head) = (cols + 16, rows + 3);
+        let (x_stride, y_stride) = (heads * x_head + 16, heads * y_head + 5);
+        let x = draws.values(tokens * x_stride);
+        let untouched = Wanted { value: f64::from(UNTOUCHED), within: 0.0 };
+        let mut wanted = vec![untouched; tokens * y_stride];
+        for (t, h) in (0..tokens).flat_map(|t| (0..heads).map(move |h| (t, h))) {
+            let x = &x[t * x_stride + h * x_head..][..cols];
+            for (n, w) in world.experts[h].values.chunks(cols).enumerate() {
+                let terms = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                let magnitude: f64 = terms.clone().map(f64::abs).sum();
+                let within = magnitude * SUM_TOLERANCE;
+                wanted[t * y_stride + h * y_head + n] = Wanted { value: terms.sum(), within };
+            }
+        }
+        let mut run = |variant: &Variant, from: usize| {
+            let bound = lab.floats(&x[from * x_stride..]);
+            let y = lab.floats(&vec![UNTOUCHED; (tokens - from) * y_stride]);
+            let one = layout::stream_bytes(format, rows as u64, cols as u64).expect("small");
+            let columns = variant.constant("WG") * variant.constant("TN");
+            let id = variants::variant(&variant.name).expect("a row of the table");
+            let mut recording = Recording::default();
+            let count = (tokens - from) as u32;
+            for &(first_head, own, quants, scales) in &world.parts {
+                let params = MulHeadsParams {
+                    rows: rows as u32,
+                    k_blocks: cols.div_ceil(32) as u32,
+                    segments: 1,
+                    tokens: count,
+                    x_stride: x_stride as u32,
+                    x_head: x_head as u32,
+                    y_stride: y_stride as u32,
+                    y_head: y_head as u32,
+                    first_head,
+                    first_tile: 0,
+                    quant_stride: (one.quants / 16) as u32,
+                    scale_stride: (one.scales / 4) as u32,
+                };
+                let tiles = own * count.div_ceil(variant.constant("TM"));
+                let grid = [(rows as u32).div_ceil(columns), tiles, 1];
+                recording.dispatch(id, &params, vec![quants, scales, bound, y], grid);
+            }
+            lab.run(recording, &[y]).remove(0)
+        };
+        let all = variants::table().iter().map(|(_, v)| v);
+        let quant = format!("quant_{format}");
+        let all: Vec<_> =
+            all.filter(|v| v.shader == "mul_heads" && v.imports["quant"] == quant).collect();
+        for variant in all.iter().filter(|v| on == On::Cpu || v.needs.is_empty()) {
+            let what = format!("{} of {rows} x {cols}, seed {SEED:#x}", variant.name);
+            let y = run(variant, 0);
+            compare(&y, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let alone = run(variant, tokens - 1);
+            same_bits(&alone, &y[(tokens - 1) * y_stride..])
+                .unwrap_or_else(|e| panic!("{what}, the last token alone: {e}"));
+            let mut bad = y;
+            bad[3] += 3.0 * wanted[3].within as f32;
+            assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+        }
     }
 }

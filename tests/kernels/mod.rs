@@ -32,6 +32,10 @@ pub fn rows(rows: &mut Rows) {
             let row = format!("kernels::embed.{format}.{name}");
             rows.add_if(present.clone(), row, move |()| embed::check(on, format));
         }
+        for format in [Format::F32, Format::F16, Format::BF16] {
+            let row = format!("kernels::mul_heads.{format}.{name}");
+            rows.add_if(present.clone(), row, move |()| experts::heads(on, format));
+        }
         for head_dim in tilewright::kernels::attn::HEAD_DIMS {
             let row = format!("kernels::attn.hd{head_dim}.{name}");
             rows.add_if(present.clone(), row, move |()| attn::check(on, head_dim));
@@ -44,6 +48,7 @@ pub fn rows(rows: &mut Rows) {
             ("norm_rms", block::norm_rms as fn(On)),
             ("norm_qk", block::norm_qk),
             ("rope_kv", rope::rope_kv),
+            ("rope_kv_keys_alone", rope::keys_alone),
             ("rope_kv_f16", rope::f16),
             ("rope_kv_q8", rope::q8),
             ("act_glu", block::act_glu),

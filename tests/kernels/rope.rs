@@ -45,7 +45,10 @@ impl Rope {
             heads,
             kv_heads,
             head_dim,
+            // The rotated part last, for every other count of tokens.
+            first: if tokens % 2 == 0 { (head_dim - rotary) / 8 * 8 } else { 0 },
             rotary,
+            values: 1,
             q_stride,
             kv_stride,
             block_size,
@@ -74,9 +77,10 @@ impl Rope {
             for i in 0..half {
                 let at = (self.positions[token] as usize * half + i) * 2;
                 let [cos, sin] = [0, 1].map(|n| f64::from(self.table[at + n]));
-                let (a, b) = (f64::from(head[i]), f64::from(head[i + half]));
-                out[i] = Wanted { value: a * cos - b * sin, within: ROPE_TOLERANCE };
-                out[i + half] = Wanted { value: b * cos + a * sin, within: ROPE_TOLERANCE };
+                let at = p.first as usize + i;
+                let (a, b) = (f64::from(head[at]), f64::from(head[at + half]));
+                out[at] = Wanted { value: a * cos - b * sin, within: ROPE_TOLERANCE };
+                out[at + half] = Wanted { value: b * cos + a * sin, within: ROPE_TOLERANCE };
             }
             out
         };
@@ -168,6 +172,22 @@ pub fn rope_kv(on: On) {
             }
             lab.clear();
         }
+    }
+}
+
+/// Where keys and values are one row, K is what it was and V is left alone.
+pub fn keys_alone(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for (kv, head_dim) in KvType::ALL.into_iter().flat_map(|kv| [(kv, 48), (kv, 576)]) {
+        let mut rope = Rope::new(8, head_dim, 16, 16, &mut draws);
+        let (q, [k, v]) = rope.run(kv, &mut lab);
+        rope.params.values = 0;
+        let (q_alone, [k_alone, v_alone]) = rope.run(kv, &mut lab);
+        same_bits(&q, &q_alone).unwrap_or_else(|e| panic!("q: {e}"));
+        assert!(k == k_alone && v != v_alone, "{kv} of {head_dim}");
+        assert!(v_alone.iter().all(|word| *word == UNTOUCHED.to_bits()), "{kv} of {head_dim}");
+        lab.clear();
     }
 }
 

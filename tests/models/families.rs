@@ -10,7 +10,7 @@ use tilewright::base::Format;
 use tilewright::model::FAMILIES;
 
 /// Folders of `fixtures` with the family that each is of, as config.json names it.
-const REFERENCES: [(&str, &str); 15] = [
+const REFERENCES: [(&str, &str); 17] = [
     ("llama", "llama"),
     ("llama-mqa-bias", "llama"),
     ("llama3-rope", "llama"),
@@ -26,6 +26,8 @@ const REFERENCES: [(&str, &str); 15] = [
     ("smollm3", "smollm3"),
     ("olmo2", "olmo2"),
     ("granite", "granite"),
+    ("deepseek-mla", "deepseek_v2"),
+    ("deepseek-moe", "deepseek_v2"),
 ];
 
 /// Of those, what the script writes as GGUF (scaled rotations have rows of their own).
