@@ -11,13 +11,22 @@ use tilewright::base::{
 };
 use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
 use tilewright::model::Options;
+use tilewright::weights::Weights;
 
 pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         let device = on.name();
-        for name in ["qwen3-moe", "gemma2", "deepseek-moe"] {
+        for (name, kv) in [
+            ("qwen3-moe", KvType::F32),
+            ("gemma2", KvType::F32),
+            ("deepseek-moe", KvType::F32),
+            ("deepseek-mla", KvType::F16),
+            ("deepseek-mla", KvType::Q8),
+        ] {
             let path = present.clone().and_then(|()| shared(&format!("fixtures/{name}")));
-            rows.add_if(path, format!("company::{name}.{device}"), move |p| family(&p, on));
+            rows.add_if(path, format!("company::{name}_{kv}.{device}"), move |p| {
+                family(&p, on, kv)
+            });
         }
         for kv in KvType::ALL {
             let row = format!("company::logits_{kv}.{device}");
@@ -197,9 +206,12 @@ fn logits(on: On, kv: KvType) {
 }
 
 /// A family with what others lack: its logits alone, in chunks, and among others.
-fn family(folder: &Path, on: On) {
+fn family(folder: &Path, on: On, kv: KvType) {
     const KEYS: usize = 80;
-    let mut decoder = Decoder::open(folder, on, 96);
+    let weights = Weights::open(folder).unwrap_or_else(|e| panic!("{e}"));
+    let options = Options { kv, ..Decoder::options(96) };
+    let decoder = Decoder::sized(&weights, on.device(), options);
+    let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
     let ids = |seed, count| ids(seed, count).iter().map(|id| id % 600).collect::<Vec<u32>>();
     let tokens = ids(1, KEYS + 2);
     // Alone: the prompt in chunks, then token by token.

@@ -19,7 +19,7 @@ ARCH = {
     "llama": Arch.LLAMA, "mistral": Arch.LLAMA, "mixtral": Arch.LLAMA, "qwen2": Arch.QWEN2,
     "qwen3": Arch.QWEN3, "qwen3_moe": Arch.QWEN3MOE, "gemma2": Arch.GEMMA2,
     "gemma3_text": Arch.GEMMA3, "phi3": Arch.PHI3, "smollm3": Arch.SMOLLM3, "olmo2": Arch.OLMO2,
-    "granite": Arch.GRANITE,
+    "granite": Arch.GRANITE, "deepseek_v2": Arch.DEEPSEEK2,
 }
 # Rotary pairs lie side by side in the files of these.
 ADJACENT = {Arch.LLAMA, Arch.SMOLLM3, Arch.GRANITE}
@@ -67,7 +67,39 @@ def stack_experts(tensors):
     return out
 
 
-def write_keys(writer, config):
+def split_latents(tensors, config):
+    """What makes keys and values from a latent as newer files have it: apart, keys transposed."""
+    out = {}
+    for name, values in tensors.items():
+        if "kv_b_proj" in name:
+            by_head = values.reshape(config["num_attention_heads"], -1, config["kv_lora_rank"])
+            keys, values = np.split(by_head, [config["qk_nope_head_dim"]], axis=1)
+            out[name.replace("kv_b_proj", "k_b_proj")] = keys.swapaxes(1, 2)
+            out[name.replace("kv_b_proj", "v_b_proj")] = values
+        else:
+            out[name] = values
+    return out
+
+
+def write_latent_keys(writer, config, split):
+    """Newer files say the cached row where older ones say a head."""
+    rope = config["qk_rope_head_dim"]
+    head, value = config["qk_nope_head_dim"] + rope, config["v_head_dim"]
+    rank = config["kv_lora_rank"]
+    writer.add_kv_lora_rank(rank)
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_rope_dimension_count(rope)
+    writer.add_head_count_kv(1 if split else config["num_attention_heads"])
+    writer.add_key_length(rank + rope if split else head)
+    writer.add_value_length(rank if split else value)
+    if split:
+        writer.add_key_length_mla(head)
+        writer.add_value_length_mla(value)
+    writer.add_expert_weights_norm(config["norm_topk_prob"])
+
+
+def write_keys(writer, config, split):
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     head = config.get("head_dim") or hidden // heads
     rope = config["rope_parameters"]
@@ -77,12 +109,15 @@ def write_keys(writer, config):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(head)
-    writer.add_value_length(head)
+    if "kv_lora_rank" in config:
+        write_latent_keys(writer, config, split)
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_key_length(head)
+        writer.add_value_length(head)
+        writer.add_rope_dimension_count(head)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_rope_dimension_count(head)
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -96,6 +131,10 @@ def write_keys(writer, config):
         "residual_multiplier": writer.add_residual_scale,
         "logits_scaling": writer.add_logit_scale,
         "num_local_experts": writer.add_expert_count,
+        "n_routed_experts": writer.add_expert_count,
+        "n_shared_experts": writer.add_expert_shared_count,
+        "first_k_dense_replace": writer.add_leading_dense_block_count,
+        "routed_scaling_factor": writer.add_expert_weights_scale,
         "num_experts_per_tok": writer.add_expert_used_count,
         "moe_intermediate_size": writer.add_expert_feed_forward_length,
     }
@@ -108,9 +147,14 @@ def main(folder, out):
     config = json.loads((folder / "config.json").read_text())
     arch = ARCH[config["model_type"]]
     writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[arch])
-    write_keys(writer, config)
+    tensors = load(folder)
+    # Both ways of such files: the newer one where q is narrow, too.
+    split = bool(config.get("q_lora_rank"))
+    if split:
+        tensors = split_latents(tensors, config)
+    write_keys(writer, config, split)
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
-    for name, values in stack_experts(load(folder)).items():
+    for name, values in stack_experts(tensors).items():
         if arch in ADJACENT:
             for part, heads in (("q", "num_attention_heads"), ("k", "num_key_value_heads")):
                 if f".{part}_proj." in name:

@@ -2,18 +2,32 @@
 //! log-probabilities through the whole engine, on both devices.
 
 use crate::models::craft::Checkpoint;
-use crate::support::{On, Rows, World};
+use crate::support::{On, Rows, World, shared};
 use std::sync::{Arc, Mutex};
 use tilewright::base::{KvType, Limits, Preemption, PrefixCache, SequenceId, threefry2x32};
 use tilewright::engine::{Completion, GenerateRequest, LoadOptions, choice_seed, fable};
 use tilewright::trace::{Event, RingSink};
+use tilewright::weights::Weights;
 
 pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         let device = on.name();
-        for block_size in [16, 32] {
+        for (block_size, kv) in [(16, KvType::F32), (32, KvType::F16)] {
             let name = format!("share::no_bit_changes_{block_size}.{device}");
-            rows.add_if(present.clone(), name, move |()| no_bit_changes(on, block_size));
+            rows.add_if(present.clone(), name, move |()| {
+                no_bit_changes(&open(&Checkpoint::fable(2), on, block_size, kv));
+            });
+        }
+        for kv in [KvType::F32, KvType::Q8] {
+            // A cache of latents: one buffer a layer, where others have two.
+            let path = present.clone().and_then(|()| shared("fixtures/deepseek-moe"));
+            let name = format!("share::no_bit_changes_latent_{kv}.{device}");
+            rows.add_if(path, name, move |path| {
+                let weights = Weights::open(&path).unwrap_or_else(|e| panic!("{e}"));
+                // As many ids as Fable's tokenizer has, and more.
+                let checkpoint = Checkpoint::of(&weights).tied().repeated_vocabulary(3);
+                no_bit_changes(&open(&checkpoint, on, 16, kv));
+            });
         }
         let name = format!("share::hit_of_512_computes_little.{device}");
         rows.add_if(present, name, move |()| hit_of_512(on));
@@ -24,17 +38,17 @@ fn ids(seed: u32, count: u32) -> Vec<u32> {
     (0..count).map(|at| 3 + threefry2x32([seed, 9], [at, 0])[0] % 1500).collect()
 }
 
-fn open(on: On, block_size: u32) -> World {
-    let weights = Checkpoint::fable(2).folder();
+fn open(checkpoint: &Checkpoint, on: On, block_size: u32, kv: KvType) -> World {
     let options = LoadOptions {
-        context: Some(640),
+        kv: Some(kv),
+        context: Some(512),
         sequences: Some(8),
         step_tokens: Some(128),
         block_size: Some(block_size),
-        kv: Some(if block_size == 16 { KvType::F32 } else { KvType::F16 }),
         ..LoadOptions::default()
     };
-    World::open(&weights, on.device(), &options).unwrap_or_else(|e| panic!("{e}"))
+    let world = World::open(&checkpoint.folder(), on.device(), &options);
+    world.unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Prompts that begin alike; two of several choices, one of them at a block's edge.
@@ -100,8 +114,7 @@ impl Pressure {
 }
 
 /// Prefix cache × pieces × preemption × choices × block size (and storage type).
-fn no_bit_changes(on: On, block_size: u32) {
-    let world = open(on, block_size);
+fn no_bit_changes(world: &World) {
     let requests = requests();
     let roomy = Limits { blocks: 60, ..world.limits };
     let run = |limits, requests: &[GenerateRequest], prefix_cache, every, preemption| {

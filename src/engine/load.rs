@@ -328,8 +328,12 @@ pub fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
         let key = format!("tokenizer.ggml.{key}_token_id");
         Ok(meta.find_u64(&key)?.and_then(|id| u32::try_from(id).ok()))
     };
+    let model = meta.str("tokenizer.ggml.model")?;
+    // Phi 4 has the same architecture, with another vocabulary that does not.
+    let markers_strip = model == "llama" && meta.architecture()? == "phi3";
     Ok(Vocab {
-        model: meta.str("tokenizer.ggml.model")?.to_string(),
+        markers_strip,
+        model: model.to_string(),
         pre: meta.find_str("tokenizer.ggml.pre")?.map(str::to_string),
         tokens: own(Some(meta.strs("tokenizer.ggml.tokens")?)),
         token_types: meta.find_u32s("tokenizer.ggml.token_type")?.unwrap_or_default(),

@@ -98,6 +98,8 @@ pub struct Family {
     /// The multipliers of Granite.
     pub multipliers: bool,
     pub experts: Option<ExpertNames>,
+    /// Weights of the chosen experts sum to 1 where the file does not say.
+    pub normalises: bool,
     /// Keys and values are made from a shared latent row (DeepSeek V2).
     pub latent: bool,
 }
@@ -121,6 +123,7 @@ const LLAMA: Family = Family {
     theta: 10_000,
     multipliers: false,
     experts: None,
+    normalises: true,
     latent: false,
 };
 
@@ -221,8 +224,9 @@ pub const FAMILIES: [Family; 13] = [
     Family {
         name: "DeepSeek V2",
         hf: "deepseek_v2",
-        gguf: None,
+        gguf: Some("deepseek2"),
         experts: Some(EXPERTS),
+        normalises: false,
         latent: true,
         ..LLAMA
     },

@@ -1,7 +1,7 @@
 //! The forward pass: writes the whole recording of a step, from token ids to sampled ids.
 
 use super::layer::BlockEnd;
-use super::load::{pool_tokens, stride};
+use super::load::{Cache, pool_tokens, stride};
 use super::{Batch, Model};
 use crate::kernels::attn::{AttnRow, AttnWork, ITEM_WORDS, MERGE_WORDS};
 use crate::kernels::block::{NormRms, SoftCap};
@@ -105,7 +105,7 @@ impl Model {
             return;
         }
         let via = self.scratch.partial;
-        for cache in self.caches.iter().flat_map(|c| [c.k, c.v]) {
+        for cache in self.caches.iter().flat_map(Cache::buffers) {
             let token = cache.bytes / pool_tokens(&self.options);
             let block = token * u64::from(self.options.block_size);
             let at =

@@ -3,9 +3,9 @@
 
 use super::family::{Family, WindowRule};
 use super::names::Dialect;
-use super::rope::Scaling;
+use super::rope::{Scaling, yarn_attention};
 use super::spec::{all_but, count, layers, vocab};
-use super::{ModelError, Moe, Rope, Rotation, Spec};
+use super::{Latent, ModelError, Moe, Rope, Rotation, Spec};
 use crate::kernels::experts::Scoring;
 use crate::weights::{GgufMeta, Weights};
 
@@ -26,7 +26,11 @@ pub(super) fn read(
     keys.refuse_unknown()?;
     let (hidden, heads) =
         (keys.positive("embedding_length")?, keys.positive("attention.head_count")?);
-    let head_dim = keys.find("attention.key_length")?.unwrap_or(hidden / heads);
+    let latent = keys.latent()?;
+    let head_dim = match latent {
+        Some(latent) => latent.rank + latent.rope,
+        None => keys.find("attention.key_length")?.unwrap_or(hidden / heads),
+    };
     let rotary = keys.find("rope.dimension_count")?.unwrap_or(head_dim);
     let key = keys.name("block_count");
     let layers = layers(keys.file, &key, meta.positive(&key)?)?;
@@ -51,7 +55,10 @@ pub(super) fn read(
         layers,
         hidden,
         heads,
-        kv_heads: keys.find("attention.head_count_kv")?.unwrap_or(heads),
+        kv_heads: match latent {
+            Some(_) => 1,
+            None => keys.find("attention.head_count_kv")?.unwrap_or(heads),
+        },
         head_dim,
         ffn: keys.positive("feed_forward_length")?,
         vocab: vocab(weights, "token_embd.weight", hidden)?,
@@ -67,14 +74,17 @@ pub(super) fn read(
         local_rope,
         rotations,
         windows,
-        attention_scale: keys.attention_scale(hidden, heads, head_dim, layers)?,
+        attention_scale: match latent {
+            Some(latent) => keys.latent_scale(latent)?,
+            None => keys.attention_scale(hidden, heads, head_dim, layers)?,
+        },
         attention_cap: keys.number("attn_logit_softcapping")?.filter(|cap| *cap > 0.0),
         logit_cap: keys.number("final_logit_softcapping")?.filter(|cap| *cap > 0.0),
         embedding_scale: root * keys.number("embedding_scale")?.unwrap_or(1.0),
         residual_scale: keys.number("residual_scale")?.unwrap_or(1.0),
         logit_scale: 1.0 / keys.number("logit_scale")?.unwrap_or(1.0),
         moe: keys.moe(layers)?,
-        latent: None,
+        latent,
         tied_head: weights.tensor("output.weight").is_none(),
         adjacent_pairs: family.gguf_pairs,
         attention_bias: family.bias,
@@ -86,6 +96,9 @@ pub(super) fn read(
 /// Keys that change the numbers in some family, and are read here only for those with multipliers.
 const MULTIPLIERS: [&str; 4] =
     ["embedding_scale", "residual_scale", "logit_scale", "attention.scale"];
+
+/// Where it is, the factors of cos and sin cancel out (DeepSeek V2).
+pub(super) const YARN_LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 
 /// Keys that change the numbers and are read for no family.
 const UNKNOWN: [&str; 4] =
@@ -152,6 +165,41 @@ impl Keys<'_> {
         Ok(1.0 / (of as f32).sqrt())
     }
 
+    /// Newer files say the cached row where others say a head, and the head in `_mla` keys.
+    fn latent(&self) -> Result<Option<Latent>, ModelError> {
+        if !self.family.latent {
+            return Ok(None);
+        }
+        let head = |tail: &str| match self.find(&format!("{tail}_mla"))? {
+            Some(dims) => Ok(dims),
+            None => self.positive(tail),
+        };
+        let (rank, rope) =
+            (self.positive("attention.kv_lora_rank")?, self.positive("rope.dimension_count")?);
+        let (key, value) = (head("attention.key_length")?, head("attention.value_length")?);
+        let Some(nope) = key.checked_sub(rope).filter(|nope| *nope > 0) else {
+            let problem = format!("{key} leaves nothing beside the {rope} rotated dimensions");
+            return self.fail("attention.key_length", problem);
+        };
+        let q_rank = self.meta.find_u64(&self.name("attention.q_lora_rank"))?;
+        let q_rank = match q_rank.filter(|rank| *rank > 0) {
+            Some(rank) => Some(count(self.file, &self.name("attention.q_lora_rank"), rank)?),
+            None => None,
+        };
+        Ok(Some(Latent { q_rank, rank, rope, nope, value }))
+    }
+
+    /// As [`super::hf`] has it: YaRN's factor at `mscale_all_dim`, of which a file holds the tenth.
+    fn latent_scale(&self, latent: Latent) -> Result<f32, ModelError> {
+        let plain = 1.0 / (latent.q_head() as f32).sqrt();
+        let (factor, tenth) =
+            (self.number("rope.scaling.factor")?, self.number(YARN_LOG_MULTIPLIER)?);
+        Ok(match (factor, tenth) {
+            (Some(factor), Some(tenth)) => plain * yarn_attention(factor, 10.0 * tenth).powi(2),
+            _ => plain,
+        })
+    }
+
     fn windows(&self, layers: u32) -> Result<Vec<Option<u32>>, ModelError> {
         let tail = "attention.sliding_window";
         let window = self.meta.find_u64(&self.name(tail))?.filter(|window| *window > 0);
@@ -203,7 +251,7 @@ impl Keys<'_> {
             ffn,
             shared_ffn,
             scoring,
-            normalise: normalise.unwrap_or(true),
+            normalise: normalise.unwrap_or(self.family.normalises),
             scale: self.number("expert_weights_scale")?.filter(|s| *s != 0.0).unwrap_or(1.0),
             layers: (0..layers).map(|l| u64::from(l) >= dense).collect(),
         }))

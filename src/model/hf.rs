@@ -350,8 +350,7 @@ impl Config<'_> {
             ffn,
             shared_ffn,
             scoring: self.scoring()?,
-            // Mixtral's configs do not say what all of its models do.
-            normalise: self.meta.find_bool("norm_topk_prob")?.unwrap_or(true),
+            normalise: self.meta.find_bool("norm_topk_prob")?.unwrap_or(self.family.normalises),
             scale: self.meta.find_f32("routed_scaling_factor")?.unwrap_or(1.0),
             layers: self.expert_layers(layers)?,
         }))

@@ -165,6 +165,13 @@ pub(super) struct Cache {
     pub v: Binding,
 }
 
+impl Cache {
+    /// Each buffer once.
+    pub fn buffers(&self) -> impl Iterator<Item = Binding> {
+        [Some(self.k), (self.v != self.k).then_some(self.v)].into_iter().flatten()
+    }
+}
+
 /// Buffers of one step.
 pub(super) struct Scratch {
     pub x: Binding,

@@ -22,9 +22,18 @@ const PART_BYTES_MAX: u64 = 256 << 20;
 /// Stands for a buffer while tensors are only looked at.
 const NOT_YET: Binding = Binding { buffer: BufferId(u32::MAX), offset: 0, bytes: 0 };
 
-/// Endings of tensors that a layer may hold without their being weights of ours.
-const IGNORED: [&str; 5] =
-    ["rotary_emb.inv_freq", "attn_rot_embd.weight", "_scale", "_scale_inv", "rope_freqs.weight"];
+/// Endings of tensors that a layer may hold without their being weights of ours: tables that are
+/// computed here, and scales for what other programs round to eight bits while they run
+/// (activations, keys and values), which this one does not.
+const IGNORED: [&str; 7] = [
+    "rotary_emb.inv_freq",
+    "attn_rot_embd.weight",
+    "rope_freqs.weight",
+    ".input_scale",
+    ".activation_scale",
+    ".k_scale",
+    ".v_scale",
+];
 
 pub(super) struct Loader<'a> {
     weights: &'a Weights,
@@ -170,50 +179,60 @@ impl<'a> Loader<'a> {
     /// and the output by `[value][rank]`.
     fn latent_up(&mut self, l: u32, latent: Latent) -> Result<[Experts; 2], ModelError> {
         let Latent { rank, rope, nope, value, .. } = latent;
-        let (weights, heads) = (self.weights, self.spec.heads);
-        let name = self.spec.stored(Part::LatentUp, l, 0).stem + ".weight";
-        let rows = heads * (nope + value);
-        let tensor = weights.expect(&name, &[u64::from(rows), u64::from(rank)])?;
+        let heads = self.spec.heads;
+        let whole = self.spec.stored(Part::LatentUp, l, 0).stem + ".weight";
+        // Newer GGUF files have keys, turned already, and values apart.
+        let apart = [Part::LatentKeys, Part::LatentValues]
+            .map(|part| self.spec.dialect.stem(self.spec.family, part, l) + ".weight");
+        let split = self.weights.tensor(&apart[0]).is_some();
+        let tensors = match split {
+            true => {
+                let [keys, values] = apart;
+                let shape = |rows: u32, cols: u32| [heads, rows, cols].map(u64::from);
+                vec![(keys, shape(rank, nope).to_vec()), (values, shape(value, rank).to_vec())]
+            }
+            false => vec![(whole, [heads * (nope + value), rank].map(u64::from).to_vec())],
+        };
+        let label = tensors[0].0.clone();
+        let first = self.weights.expect(&label, &tensors[0].1)?;
         // Transposing breaks blocks up; halves stay what they are.
-        let format = match tensor.format {
+        let format = match first.format {
             half @ (Format::F16 | Format::BF16) => half,
             _ => Format::F32,
         };
         let shapes = [[rank + rope, nope + rope], [value, rank]];
         for [rows, cols] in shapes {
-            self.stack_at_once(&name, format, heads, [rows, cols])?;
+            self.stack_at_once(&label, format, heads, [rows, cols])?;
+        }
+        let mut decoded = Vec::new();
+        for (name, shape) in tensors {
+            let tensor = self.weights.expect(&name, &shape)?;
+            if self.upload {
+                let raw = self.rows(tensor, 0, tensor.rows() as u32, None)?;
+                let mut values = vec![0f32; shape.iter().product::<u64>() as usize];
+                blocks::decode(tensor.format, &raw, &mut values);
+                decoded.push(values);
+            }
+            self.used.insert(name);
         }
         if !self.upload {
-            self.used.insert(name);
             return Ok(shapes.map(|[rows, cols]| Experts { format, rows, cols, parts: vec![] }));
         }
-        let raw = self.rows(tensor, 0, rows, None)?;
-        let mut w = vec![0f32; rows as usize * rank as usize];
-        blocks::decode(tensor.format, &raw, &mut w);
-        let [rank, rope, nope, value] = [rank, rope, nope, value].map(|n| n as usize);
+        let encoded = |values: &[f32]| {
+            let mut out = Vec::new();
+            blocks::encode(format, values, &mut out);
+            out
+        };
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for w in w.chunks((nope + value) * rank) {
-            let mut turned = vec![0f32; (rank + rope) * (nope + rope)];
-            for i in 0..rank {
-                for n in 0..nope {
-                    turned[i * (nope + rope) + n] = w[n * rank + i];
-                }
-            }
-            for i in 0..rope {
-                turned[(rank + i) * (nope + rope) + nope + i] = 1.0;
-            }
-            let encoded = |values: &[f32]| {
-                let mut out = Vec::new();
-                blocks::encode(format, values, &mut out);
-                out
-            };
-            keys.push(encoded(&turned));
-            values.push(encoded(&w[nope * rank..]));
+        for head in 0..heads as usize {
+            let (key, value) = latent.head(&decoded, head);
+            keys.push(encoded(&latent.fold(key, split)));
+            values.push(encoded(value));
         }
         let [key_up, value_up] = shapes;
         Ok([
-            self.stack(&name, format, key_up, &keys)?,
-            self.stack(&name, format, value_up, &values)?,
+            self.stack(&label, format, key_up, &keys)?,
+            self.stack(&label, format, value_up, &values)?,
         ])
     }
 

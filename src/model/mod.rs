@@ -7,6 +7,7 @@ mod family;
 mod forward;
 mod gguf;
 mod hf;
+mod latent;
 mod layer;
 mod load;
 mod loader;
@@ -16,15 +17,17 @@ mod rope;
 mod self_check;
 mod spec;
 
+pub use crate::kernels::experts::Scoring;
 pub use batch::{Batch, BatchRow, Edit, SampleResult, SampleRow};
 pub use error::ModelError;
 pub use family::{FAMILIES, Family};
+pub use latent::Latent;
 pub use load::{Budget, Model, Options, Progress};
 pub use names::Dialect;
-pub use rename::{Renamed, renamed};
+pub use rename::{Place, Renamed, renamed};
 pub use rope::Scaling;
 pub use self_check::self_check;
-pub use spec::{Latent, Moe, Rope, Rotation, Spec};
+pub use spec::{Moe, Rope, Rotation, Spec};
 
 use crate::record::VariantId;
 

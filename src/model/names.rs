@@ -24,6 +24,9 @@ pub enum Part {
     LatentDown,
     LatentNorm,
     LatentUp,
+    /// The same in two, one head after the other, that of keys transposed.
+    LatentKeys,
+    LatentValues,
     AttentionPostNorm,
     FfnNorm,
     Gate,
@@ -92,6 +95,8 @@ fn gguf(family: &Family, part: Part, layer: u32) -> String {
         Part::LatentDown => "attn_kv_a_mqa",
         Part::LatentNorm => "attn_kv_a_norm",
         Part::LatentUp => "attn_kv_b",
+        Part::LatentKeys => "attn_k_b",
+        Part::LatentValues => "attn_v_b",
         Part::AttentionPostNorm => "post_attention_norm",
         Part::FfnNorm => "ffn_norm",
         Part::Gate => "ffn_gate",
@@ -143,6 +148,8 @@ fn hf(family: &Family, part: Part, layer: u32, prefix: &str) -> String {
         Part::LatentDown => "self_attn.kv_a_proj_with_mqa",
         Part::LatentNorm => "self_attn.kv_a_layernorm",
         Part::LatentUp => "self_attn.kv_b_proj",
+        Part::LatentKeys => "self_attn.k_b_proj",
+        Part::LatentValues => "self_attn.v_b_proj",
         // What follows attention in a block that normalises before is the feed-forward's norm.
         Part::FfnNorm if family.norms == Norms::Before => "post_attention_layernorm",
         Part::FfnNorm => "pre_feedforward_layernorm",

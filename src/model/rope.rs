@@ -3,6 +3,7 @@
 //! Formulas: RoPE (Su et al. 2021), YaRN (Peng et al. 2023), and the Llama 3.1 rule as published
 //! with the model; divisors and attention factors as `transformers` computes them.
 
+use super::gguf::YARN_LOG_MULTIPLIER;
 use super::{ModelError, Rope};
 use crate::weights::{GgufMeta, HfMeta, Weights};
 
@@ -69,7 +70,8 @@ impl Scaling {
                 }
                 let factor = meta.f32(&key("factor"))?;
                 let attention = meta.find_f32(&key("attention_factor"))?;
-                let scales = (meta.find_f32(&key("mscale"))?, meta.find_f32(&key("mscale_all_dim"))?);
+                let scales =
+                    (meta.find_f32(&key("mscale"))?, meta.find_f32(&key("mscale_all_dim"))?);
                 let own = match scales {
                     (Some(one), Some(all)) => {
                         yarn_attention(factor, one) / yarn_attention(factor, all)
@@ -114,13 +116,14 @@ impl Scaling {
             "linear" => Ok(Self::Linear { factor: factor()? }),
             "yarn" => {
                 let factor = factor()?;
+                let cancels = meta.get(&format!("{arch}.{YARN_LOG_MULTIPLIER}")).is_some();
+                let own = if cancels { 1.0 } else { yarn_attention(factor, 1.0) };
                 Ok(Self::Yarn {
                     factor,
                     original: meta.f32(&key("original_context_length"))?,
                     fast: meta.find_f32(&key("yarn_beta_fast"))?.unwrap_or(32.0),
                     slow: meta.find_f32(&key("yarn_beta_slow"))?.unwrap_or(1.0),
-                    attention: yarn_attention(factor, 1.0)
-                        * meta.find_f32(&key("attn_factor"))?.unwrap_or(1.0),
+                    attention: own * meta.find_f32(&key("attn_factor"))?.unwrap_or(1.0),
                 })
             }
             other => Err(refuse(file, &key("type"), format!("`{other}` is unknown; {KINDS}"))),

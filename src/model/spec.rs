@@ -4,7 +4,7 @@
 use super::family::{Activation, Bias, FAMILIES, Family};
 use super::names::{Dialect, Part};
 use super::rope::Scaling;
-use super::{ModelError, gguf, hf};
+use super::{Latent, ModelError, gguf, hf};
 use crate::base::KvType;
 use crate::kernels::attn::HEAD_DIMS;
 use crate::kernels::experts::{EXPERTS_MAX, Scoring, USED_MAX};
@@ -45,30 +45,6 @@ pub struct Moe {
     pub scale: f32,
     /// Per layer, whether it has experts in place of a dense feed-forward.
     pub layers: Vec<bool>,
-}
-
-/// Keys and values that are made from one latent row per token (DeepSeek V2). The latent and the
-/// rotated part of the key are what is cached; the products that make keys and values of it are
-/// folded into q and into the output, so that all heads attend to that one row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Latent {
-    /// Values of the narrow row that q is made from; `None` where q is made directly.
-    pub q_rank: Option<u32>,
-    /// Values of the latent.
-    pub rank: u32,
-    /// Rotated dimensions of a key, shared by all heads.
-    pub rope: u32,
-    /// Dimensions of a head's key that come from the latent.
-    pub nope: u32,
-    /// Dimensions of a head's value.
-    pub value: u32,
-}
-
-impl Latent {
-    /// Dimensions of a head's q as the model made it.
-    pub fn q_head(self) -> u32 {
-        self.nope + self.rope
-    }
 }
 
 /// Rows of a stored tensor.

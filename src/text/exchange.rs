@@ -107,7 +107,7 @@ impl Vocab {
             .into_iter()
             .map(|(content, added)| {
                 json!({"id": added.id, "content": content, "single_word": false, "lstrip": false,
-                       "rstrip": false, "normalized": false, "special": added.special})
+                       "rstrip": added.rstrip, "normalized": false, "special": added.special})
             })
             .collect();
         let mut out = json!({"version": "1.0", "truncation": null, "padding": null,

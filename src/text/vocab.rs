@@ -39,7 +39,13 @@ pub struct Vocab {
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
     pub add_space_prefix: Option<bool>,
+    /// Control tokens take the whitespace after them along, but for `<s>`, `<unk>` and
+    /// `<|endoftext|>` (Phi 3: its GGUF files cannot say so).
+    pub markers_strip: bool,
 }
+
+/// Control tokens that never strip.
+const PLAIN_MARKERS: [&str; 3] = ["<s>", "<unk>", "<|endoftext|>"];
 
 pub(super) const NORMAL: u32 = 1;
 pub(super) const UNKNOWN: u32 = 2;
@@ -157,7 +163,9 @@ impl Vocab {
                     special,
                     hard: special,
                     lstrip: false,
-                    rstrip: false,
+                    rstrip: special
+                        && self.markers_strip
+                        && !PLAIN_MARKERS.contains(&token.as_str()),
                     single_word: false,
                 };
                 (token.clone(), added)

@@ -35,7 +35,7 @@ impl Norm {
         let mut x = draws.values((x_stride * 33) as usize);
         // Rows of very different size.
         for (row, x) in x.chunks_mut(x_stride as usize).enumerate() {
-            x.iter_mut().for_each(|x| *x *= 10f32.powi(row as i32 % 7 - 3));
+            x.iter_mut().for_each(|x| *x *= 10f32.powi(row as i32 % 9 - 3));
             x[dim as usize..].fill(f32::NAN);
         }
         let sources = match gather {
@@ -139,7 +139,7 @@ impl Groups {
         let stride = groups * dim + 8;
         let mut x = draws.values(tokens * stride);
         for (n, group) in x.chunks_mut(dim).enumerate() {
-            group.iter_mut().for_each(|x| *x *= 10f32.powi(n as i32 % 7 - 3));
+            group.iter_mut().for_each(|x| *x *= 10f32.powi(n as i32 % 9 - 3));
         }
         Self { x, groups, dim, stride, w: draws.values(dim) }
     }
@@ -253,7 +253,9 @@ pub fn act_glu(on: On) {
         let up = draws.values(count);
         let mut g: Vec<f32> = draws.values(count).iter().map(|g| g * 20.0).collect();
         // Far ends: exp overflows, the result must not.
-        g.iter_mut().zip([-100.0, 100.0, 0.0, -0.0, -1000.0]).for_each(|(g, far)| *g = far);
+        g.iter_mut()
+            .zip([-100.0, 100.0, 0.0, -0.0, -1000.0, 7e4, -7e4])
+            .for_each(|(g, far)| *g = far);
         // exp is wrong by a part of its argument, which grows with the cube for GELU.
         let wide = if act == Gate::Silu { 1.0 } else { 4.0 };
         let wanted: Vec<_> = g

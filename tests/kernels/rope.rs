@@ -46,7 +46,7 @@ impl Rope {
             kv_heads,
             head_dim,
             // The rotated part last, for every other count of tokens.
-            first: if tokens % 2 == 0 { (head_dim - rotary) / 8 * 8 } else { 0 },
+            first: if tokens.is_multiple_of(2) { (head_dim - rotary) / 8 * 8 } else { 0 },
             rotary,
             values: 1,
             q_stride,

@@ -1,7 +1,8 @@
 //! `convert`: a checkpoint as the other kind of file says the same model, and back again.
 
-use super::{check_logits, fable_path, golden};
-use crate::support::{On, Rows, python, shared};
+use super::craft::Checkpoint;
+use super::{LOGITS_TOLERANCE, check_logits, fable_path, golden, table};
+use crate::support::{Decoder, On, Rows, python, shared};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use tilewright::engine::{LoadOptions, convert, read_card};
 use tilewright::text::Tokenizer;
 use tilewright::weights::{Meta, Tensor, Weights, blocks};
 
-/// Fixtures of families that GGUF has a form of, without experts.
-const FAMILIES: [&str; 11] = [
+/// Fixtures of families that GGUF has a form of.
+pub const FAMILIES: [&str; 15] = [
     "llama",
     "llama3-rope",
     "llama-yarn",
@@ -23,12 +24,19 @@ const FAMILIES: [&str; 11] = [
     "granite",
     "gemma2",
     "gemma3",
+    "mixtral",
+    "qwen3-moe",
+    "smollm3",
+    "llama-mqa-bias",
 ];
 
 pub fn rows(rows: &mut Rows) {
     for family in FAMILIES {
         let path = shared(&format!("fixtures/{family}"));
-        rows.add_if(path, format!("models::convert_{family}"), |path| there_and_back(&path));
+        rows.add_if(path.clone(), format!("models::convert_{family}"), |path| {
+            there_and_back(&path)
+        });
+        rows.add_if(path, format!("models::blocks_{family}"), |path| blocks_of(&path));
     }
     rows.add("models::convert_fable_with_its_tokenizer", fable_with_its_tokenizer);
     rows.add("models::convert_refuses", refuses);
@@ -83,6 +91,35 @@ fn there_and_back(folder: &Path) {
         same_tensors(&open(folder), &open(&back));
     }
     assert!(golden(&reference).0.len() > 8);
+}
+
+/// A GGUF file of blocks, written from a folder that was quantised on load, against the values of
+/// those blocks as floats.
+fn blocks_of(folder: &Path) {
+    let place = tempfile::tempdir().expect("a folder");
+    let (ids, _) = golden(&folder.join("golden.safetensors"));
+    let logits = |weights: &Weights| {
+        let mut decoder = Decoder::of(weights, On::Cpu, 64);
+        decoder.logits(&ids[..24], 24, &table(4)).concat()
+    };
+    let floats = logits(&open(folder));
+    for format in [Format::Q8_0, Format::Q4_0] {
+        let mut weights = open(folder);
+        weights.quantise(format);
+        let file = place.path().join(format!("{format}.gguf"));
+        convert(&weights, &file).unwrap_or_else(|e| panic!("{e}"));
+        let file = open(&file);
+        let blocks = file.tensors().values().filter(|t| t.format == format).count();
+        assert!(blocks >= 10, "{blocks} tensors in {format}");
+        let wanted = logits(&Checkpoint::of(&weights).in_formats(|_| Format::F32).folder());
+        let far = |other: &[f32]| {
+            let pairs = wanted.iter().zip(other);
+            pairs.map(|(a, b)| (a - b).abs()).fold(0f32, |far, d| far.max(d))
+        };
+        let got = logits(&file);
+        assert!(got.len() == wanted.len() && far(&got) <= LOGITS_TOLERANCE, "{}", far(&got));
+        assert!(far(&floats) > LOGITS_TOLERANCE, "the comparison sees what rounding changes");
+    }
 }
 
 fn tokenizer(weights: &Weights) -> (Arc<Tokenizer>, bool, Vec<u32>) {

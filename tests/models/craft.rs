@@ -1,4 +1,5 @@
-//! Checkpoints made from Fable: fewer layers, other formats, names, kinds of file, and faults.
+//! Checkpoints made from Fable, or from a fixture: fewer layers, other formats, names, kinds of
+//! file, and faults.
 
 use crate::support::root;
 use crate::weights::build::{Gguf, row, safetensors, text};
@@ -60,6 +61,16 @@ impl Stored {
 }
 
 impl Checkpoint {
+    /// All of a Hugging Face folder's; it becomes one with Fable's tokenizer ([`Self::folder`]).
+    pub fn of(weights: &Weights) -> Self {
+        let Meta::Hf(meta) = weights.meta() else { panic!("{} is no folder", weights.name()) };
+        let stored = weights.tensors().iter().map(|(name, t)| {
+            let bytes = weights.read_rows(t, 0, t.rows()).expect("rows");
+            (name.clone(), Stored { format: t.format, shape: t.shape.clone(), bytes })
+        });
+        Self { config: meta.config.clone(), tensors: stored.collect() }
+    }
+
     /// The first `layers` layers of Fable, f16 with a tied head.
     pub fn fable(layers: u32) -> Self {
         let weights = fable().expect("fable");
@@ -94,6 +105,13 @@ impl Checkpoint {
         self.config["tie_word_embeddings"] = json!(false);
         let head = self.tensors[EMBEDDING].clone();
         self.tensors.insert(HEAD.into(), head);
+        self
+    }
+
+    /// The embedding for a head.
+    pub fn tied(mut self) -> Self {
+        self.config["tie_word_embeddings"] = json!(true);
+        self.tensors.remove(HEAD);
         self
     }
 

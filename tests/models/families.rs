@@ -1,13 +1,15 @@
 //! Families: which of them have a reference here, the GGUF form of each, and the table of the
 //! documents that is made from these lists and from the code's own.
 
+use super::convert::FAMILIES as BLOCKS;
 use super::{check_greedy, check_logits};
-use crate::support::{On, Rows, root, shared};
+use crate::support::{Decoder, On, Rows, root, shared};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tilewright::base::Format;
-use tilewright::model::FAMILIES;
+use tilewright::base::{Format, KvType};
+use tilewright::model::{FAMILIES, Model, Spec};
+use tilewright::weights::Weights;
 
 /// Folders of `fixtures` with the family that each is of, as config.json names it.
 const REFERENCES: [(&str, &str); 17] = [
@@ -39,6 +41,8 @@ fn as_gguf() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub fn rows(rows: &mut Rows) {
     rows.add("models::documents_table", table);
     rows.add("models::every_family_has_a_reference", every_family_has_a_reference);
+    let latent = shared("fixtures/deepseek-mla");
+    rows.add_if(latent, "models::latents_are_stored_as_such", |path| latents(&path));
     for (on, present) in On::all() {
         for (name, _) in REFERENCES {
             let path = present.clone().and_then(|()| shared(&format!("fixtures/{name}")));
@@ -53,6 +57,19 @@ pub fn rows(rows: &mut Rows) {
         let path = script.clone().and_then(|()| shared(&format!("fixtures/{name}")));
         rows.add_if(path, format!("models::from_gguf.{name}"), move |p| from_gguf(&p));
     }
+}
+
+/// What is kept of a token is one row of 32 values and a rotated key of 16 for all four heads, not
+/// keys of 32 and values of 16 for each.
+fn latents(folder: &Path) {
+    let weights = Weights::open(folder).unwrap_or_else(|e| panic!("{e}"));
+    let spec = Spec::read(&weights).unwrap_or_else(|e| panic!("{e}"));
+    let row = |kv| spec.kv_bytes_per_token(kv) / u64::from(spec.layers);
+    assert_eq!((row(KvType::F32), row(KvType::F16)), ((32 + 16) * 4, (32 + 16) * 2));
+    let decoder = Decoder::of(&weights, On::Cpu, 64);
+    let budget = Model::budget(&spec, &weights, &decoder.model.options, decoder.device.facts());
+    let tokens = u64::from((decoder.model.options.blocks + 1) * decoder.model.options.block_size);
+    assert_eq!(budget.unwrap_or_else(|e| panic!("{e}")).kv, 3 * 48 * 4 * tokens);
 }
 
 /// Whether python can run the script.
@@ -103,8 +120,8 @@ fn page() -> String {
             Some(gguf) => {
                 let checked = as_gguf().any(|(_, hf)| hf == family.hf);
                 let floats = if checked { "checked" } else { "read" };
-                // The files of all formats are of the first family.
-                let blocks = if family.hf == FAMILIES[0].hf { "checked" } else { "read" };
+                let of = |name: &str| REFERENCES.iter().any(|r| *r == (name, family.hf));
+                let blocks = if BLOCKS.into_iter().any(of) { "checked" } else { "read" };
                 (format!("`{gguf}`"), floats, blocks)
             }
         };

@@ -8,13 +8,15 @@ mod decoder;
 mod device;
 #[cfg(all(feature = "cli", feature = "server"))]
 pub mod program;
+mod watched;
 mod world;
 mod wrapped;
 
-pub use allocations::allocations;
+pub use allocations::{allocations, peak_bytes};
 pub use decoder::{Decoder, On};
 #[cfg(feature = "gpu")]
 pub use device::{SharedGpu, gpu, open_gpu, options as gpu_options};
+pub use watched::Watched;
 pub use world::World;
 pub use wrapped::Wrapped;
 

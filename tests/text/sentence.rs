@@ -10,6 +10,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("text::sentence_bytes_stand_in_for_characters", byte_fallback);
     rows.add("text::sentence_space_prefix", space_prefix);
     rows.add("text::sentence_markers_stay_text", markers);
+    rows.add("text::sentence_markers_that_strip", markers_that_strip);
     rows.add("text::sentence_bos_default", bos_default);
     rows.add("text::sentence_broken_vocabularies", broken);
     rows.add("text::sentence_as_tokenizer_json_and_back", as_json_and_back);
@@ -131,6 +132,26 @@ fn markers() {
     assert_eq!(tokenizer.token_id("</s>"), Some(2));
     assert_eq!(tokenizer.token_id("abc"), Some(id("abc")));
     assert_eq!(tokenizer.split("a<code>b"), ["a", "b"]);
+}
+
+/// Phi 3: what follows a control token loses its leading whitespace, but for three of them; in a
+/// tokenizer.json made of it, too.
+fn markers_that_strip() {
+    let vocab = Vocab { markers_strip: true, ..vocab() };
+    let extra = TokenizerExtra { bos: Some(1), add_bos: Some(true), ..TokenizerExtra::default() };
+    let json = vocab.to_json().expect("a tokenizer.json");
+    let tokenizers =
+        [built(vocab), Arc::new(Tokenizer::from_json(&json, extra).expect("a tokenizer"))];
+    for tokenizer in tokenizers {
+        let ids = |text| tokenizer.encode_prompt(text);
+        assert_eq!(ids("a</s> \n b"), [1, id("a"), 2, id("b")]);
+        assert_eq!(ids("a</s>b"), ids("a</s>  b"));
+        assert_eq!(ids("a<s> b"), [1, id("a"), 1, id("▁"), id("b")]);
+        assert_eq!(ids("a<code> b"), [1, id("a"), FIRST + PIECES.len() as u32, id("▁"), id("b")]);
+        assert!(!tokenizer.encode("a</s> b").contains(&2), "text stays text");
+    }
+    let plain = built(self::vocab());
+    assert_eq!(plain.encode_prompt("a</s> b"), [1, id("a"), 2, id("▁"), id("b")]);
 }
 
 /// Case 15 (v).

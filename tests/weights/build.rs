@@ -1,5 +1,6 @@
 //! Writers of small weight files, right and wrong, and what the rows ask of errors.
 
+use crate::support::peak_bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tilewright::weights::{BytesSource, Source, Weights, WeightsError};
@@ -126,8 +127,18 @@ pub fn good_gguf() -> Gguf {
         .data(64 + 40)
 }
 
+/// Opens it, right or hostile, within a few bytes of memory for each of the file's.
 pub fn open_gguf(bytes: Vec<u8>) -> Result<Weights, WeightsError> {
-    Weights::from_gguf_source(Box::new(BytesSource::new("t.gguf", bytes)))
+    let len = bytes.len();
+    let source = Box::new(BytesSource::new("t.gguf", bytes));
+    frugal(len, || Weights::from_gguf_source(source))
+}
+
+/// Case 02: whatever a file claims to hold, memory goes by what it has.
+fn frugal<T>(len: usize, open: impl FnOnce() -> T) -> T {
+    let (out, peak) = peak_bytes(open);
+    assert!(peak <= (256 << 10) + 32 * len as u64, "{peak} bytes held for a file of {len}");
+    out
 }
 
 /// A safetensors file of this header and so many bytes of data.
@@ -140,10 +151,9 @@ pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
 
 /// Opens it as the weights of a folder with an empty config.json.
 pub fn open_safetensors(bytes: Vec<u8>) -> Result<Weights, WeightsError> {
-    Weights::from_folder_bytes(
-        "f",
-        vec![("model.safetensors", bytes.into()), ("config.json", b"{}".as_slice().into())],
-    )
+    let len = bytes.len();
+    let files = vec![("model.safetensors", bytes.into()), ("config.json", b"{}".as_slice().into())];
+    frugal(len, || Weights::from_folder_bytes("f", files))
 }
 
 /// The error's text, which must hold all of `needles`.

@@ -1,7 +1,7 @@
 //! A [`Spec`] as GGUF metadata and as config.json.
 
 use super::{ConvertError, cannot};
-use crate::model::{Rotation, Scaling, Spec};
+use crate::model::{Moe, Rotation, Scaling, Scoring, Spec};
 use crate::weights::{KeyValue, Meta, Weights};
 use serde_json::{Value, json};
 
@@ -47,6 +47,9 @@ pub(super) fn to_gguf(
     for (tail, cap) in caps(spec) {
         cap.into_iter().for_each(|cap| push(tail, KeyValue::F32(cap)));
     }
+    for (tail, value) in spec.moe.iter().flat_map(experts) {
+        push(tail, value);
+    }
     let text = |text: &str| KeyValue::Text(text.into());
     match &spec.rope.scaling {
         Scaling::None | Scaling::Divisors(_) | Scaling::Llama3 { .. } => {}
@@ -69,6 +72,27 @@ pub(super) fn to_gguf(
         }
     }
     Ok(out)
+}
+
+fn experts(moe: &Moe) -> Vec<(&'static str, KeyValue)> {
+    let dense = moe.layers.iter().take_while(|sparse| !**sparse).count();
+    let gate = match moe.scoring {
+        Scoring::Softmax => 1,
+        Scoring::Sigmoid => 2,
+    };
+    let mut out = vec![
+        ("expert_count", KeyValue::U32(moe.experts)),
+        ("expert_used_count", KeyValue::U32(moe.used)),
+        ("expert_feed_forward_length", KeyValue::U32(moe.ffn)),
+        ("leading_dense_block_count", KeyValue::U32(dense as u32)),
+        ("expert_gating_func", KeyValue::U32(gate)),
+        ("expert_weights_norm", KeyValue::Bool(moe.normalise)),
+        ("expert_weights_scale", KeyValue::F32(moe.scale)),
+    ];
+    if moe.shared_ffn > 0 {
+        out.push(("expert_shared_count", KeyValue::U32(moe.shared_ffn / moe.ffn)));
+    }
+    out
 }
 
 /// Both kinds of file call them alike.
@@ -148,6 +172,16 @@ pub(super) fn to_config(weights: &Weights, spec: &Spec) -> Result<Vec<u8>, Conve
     for (key, cap) in caps(spec) {
         config[key] = json!(cap);
     }
+    if let Some(moe) = &spec.moe {
+        let experts = if kind == "mixtral" { "num_local_experts" } else { "num_experts" };
+        config[experts] = json!(moe.experts);
+        config["num_experts_per_tok"] = json!(moe.used);
+        config["moe_intermediate_size"] = json!(moe.ffn);
+        config["norm_topk_prob"] = json!(moe.normalise);
+        config["routed_scaling_factor"] = json!(moe.scale);
+        let dense = (0u32..).zip(&moe.layers).filter(|(_, sparse)| !**sparse).map(|(l, _)| l);
+        config["mlp_only_layers"] = dense.collect();
+    }
     if let Meta::Gguf(meta) = weights.meta() {
         for (key, from) in [("bos", "bos"), ("eos", "eos"), ("pad", "padding")] {
             let id = meta.find_u64(&format!("tokenizer.ggml.{from}_token_id"))?;
@@ -161,6 +195,7 @@ fn architecture(kind: &str) -> String {
     let name = match kind {
         "gemma3_text" => "Gemma3",
         "smollm3" => "SmolLM3",
+        "qwen3_moe" => "Qwen3Moe",
         other => &(other[..1].to_uppercase() + &other[1..]),
     };
     format!("{name}ForCausalLM")

@@ -7,15 +7,16 @@ mod keys;
 mod tokens;
 
 use crate::base::Format;
-use crate::model::{Dialect, ModelError, Renamed, Spec, renamed};
+use crate::model::{Dialect, ModelError, Place, Renamed, Spec, renamed};
 use crate::text::TextError;
 use crate::weights::{
     GGUF_ALIGNMENT, Meta, Tensor, TensorHead, Weights, WeightsError, blocks, gguf_header,
 };
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::path::Path;
 
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +33,10 @@ pub enum ConvertError {
     Cannot { file: String, problem: String },
 }
 
-/// A tensor on its way.
+/// A tensor of the target: these rows of each source, one source after the other.
 struct Moved<'a> {
-    from: &'a Tensor,
+    from: Vec<&'a Tensor>,
+    rows: Range<u64>,
     what: &'a Renamed,
     head: TensorHead,
 }
@@ -51,8 +53,11 @@ pub fn convert(weights: &Weights, target: &Path) -> Result<(), ConvertError> {
                        file whose name ends in `.gguf`";
         return Err(cannot(weights.name(), problem));
     }
-    if spec.moe.is_some() {
-        return Err(cannot(weights.name(), "models with experts are not converted"));
+    if spec.latent.is_some() {
+        return Err(cannot(
+            weights.name(),
+            format!("{} models are not converted", spec.family.name),
+        ));
     }
     let done =
         if gguf { to_gguf(weights, &spec, target) } else { to_folder(weights, &spec, target) };
@@ -75,7 +80,10 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> ConvertError + '_ {
 fn to_gguf(weights: &Weights, spec: &Spec, target: &Path) -> Result<(), ConvertError> {
     let renames = renamed(spec, Dialect::Gguf);
     // Norms and biases are f32 in GGUF files.
-    let format = |t: &Tensor| if t.shape.len() < 2 { Format::F32 } else { t.format };
+    let format = |what: &Renamed, t: &Tensor| match what.precise || t.shape.len() < 2 {
+        true => Format::F32,
+        false => t.format,
+    };
     let moved = moves(weights, spec, &renames, format)?;
     let mut keys = keys::to_gguf(weights, spec)?;
     keys.extend(tokens::to_gguf(weights)?);
@@ -106,7 +114,10 @@ fn to_gguf(weights: &Weights, spec: &Spec, target: &Path) -> Result<(), ConvertE
 fn to_folder(weights: &Weights, spec: &Spec, target: &Path) -> Result<(), ConvertError> {
     let renames = renamed(spec, Dialect::Hf { prefix: "model." });
     // Safetensors have no blocks: what is quantised becomes f16.
-    let format = |t: &Tensor| if t.format.block_len() > 1 { Format::F16 } else { t.format };
+    let format = |_: &Renamed, t: &Tensor| match t.format.block_len() {
+        1 => t.format,
+        _ => Format::F16,
+    };
     let moved = moves(weights, spec, &renames, format)?;
     let mut files = tokens::to_folder(weights)?;
     files.push(("config.json", keys::to_config(weights, spec)?));
@@ -134,35 +145,63 @@ fn to_folder(weights: &Weights, spec: &Spec, target: &Path) -> Result<(), Conver
     out.flush().map_err(io(&path))
 }
 
-/// Every tensor of the source with its new name; one that has no place is an error.
+/// Every tensor of the target; one of the source that has no place in it is an error.
 fn moves<'a>(
     weights: &'a Weights,
     spec: &Spec,
-    renames: &'a BTreeMap<String, Renamed>,
-    format: impl Fn(&Tensor) -> Format,
+    renames: &'a [Renamed],
+    format: impl Fn(&Renamed, &Tensor) -> Format,
 ) -> Result<Vec<Moved<'a>>, ConvertError> {
-    let mut out = Vec::new();
-    for (name, from) in weights.tensors() {
-        let stem = name.strip_suffix(".weight").or(name.strip_suffix(".bias")).unwrap_or(name);
-        let tied = spec.tied_head && matches!(stem, "lm_head" | "output");
-        if tied || name == "rope_freqs.weight" || name.ends_with("inv_freq") {
-            continue;
+    let (mut out, mut used) = (Vec::new(), BTreeSet::new());
+    for what in renames {
+        for tail in ["", ".weight", ".bias"] {
+            let names = what.from.iter().map(|stem| format!("{stem}{tail}"));
+            let from: Vec<&Tensor> = names.filter_map(|name| weights.tensor(&name)).collect();
+            let Some(first) = from.first() else { continue };
+            let again = !used.insert(first.name.clone());
+            if again && !matches!(what.place, Place::Entry(_)) {
+                continue;
+            }
+            used.extend(from.iter().map(|tensor| tensor.name.clone()));
+            let alike = from.iter().all(|tensor| tensor.shape == first.shape);
+            if from.len() != what.from.len() || !alike {
+                let problem = "is not there for every expert in one shape";
+                return Err(cannot(weights.name(), format!("tensor `{}` {problem}", first.name)));
+            }
+            let mut shape = first.shape.clone();
+            let rows = match what.place {
+                Place::Entry(e) => {
+                    shape.remove(0);
+                    u64::from(e)..u64::from(e) + 1
+                }
+                Place::Stack => {
+                    shape.insert(0, from.len() as u64);
+                    0..first.rows()
+                }
+                Place::Whole => 0..first.rows(),
+            };
+            let format = format(what, first);
+            let Some(bytes) = format.bytes_of(shape.iter().product()) else {
+                let problem = format!("tensor `{}` is no whole blocks", first.name);
+                return Err(cannot(weights.name(), problem));
+            };
+            let head = TensorHead { name: format!("{}{tail}", what.stem), shape, format, bytes };
+            out.push(Moved { from, rows, what, head });
         }
-        let Some(what) = renames.get(stem) else {
-            return Err(cannot(
-                weights.name(),
-                format!("tensor `{name}` has no place in the target"),
-            ));
-        };
-        let (format, values) = (format(from), from.shape.iter().product());
-        let Some(bytes) = format.bytes_of(values) else {
-            return Err(cannot(weights.name(), format!("tensor `{name}` is no whole blocks")));
-        };
-        let name = format!("{}{}", what.stem, &name[stem.len()..]);
-        let head = TensorHead { name, shape: from.shape.clone(), format, bytes };
-        out.push(Moved { from, what, head });
     }
-    Ok(out)
+    let placeless = |name: &&String| {
+        let tied = spec.tied_head && matches!(name.as_str(), "lm_head.weight" | "output.weight");
+        !(used.contains(*name)
+            || tied
+            || *name == "rope_freqs.weight"
+            || name.ends_with("inv_freq"))
+    };
+    match weights.tensors().keys().find(placeless) {
+        Some(name) => {
+            Err(cannot(weights.name(), format!("tensor `{name}` has no place in the target")))
+        }
+        None => Ok(out),
+    }
 }
 
 /// Bytes of a tensor read at once, where its rows keep their order.
@@ -173,28 +212,30 @@ fn write_values(
     one: &Moved<'_>,
     out: &mut dyn FnMut(&[u8]) -> Result<(), ConvertError>,
 ) -> Result<(), ConvertError> {
-    let (from, rows) = (one.from, one.from.rows());
-    let step = match one.what.pairs {
-        Some(_) => rows,
-        None => (CHUNK_BYTES / (from.bytes / rows.max(1)).max(1)).max(1),
-    };
-    let mut row = 0;
-    while row < rows {
-        let count = step.min(rows - row);
-        let mut raw = weights.read_rows(from, row, count)?;
-        if let Some((head, adjacent)) = one.what.pairs {
-            raw = turned(&raw, rows as usize, head as usize, adjacent);
+    for from in &one.from {
+        let count = one.rows.end - one.rows.start;
+        let step = match one.what.pairs {
+            Some(_) => count,
+            None => (CHUNK_BYTES / (from.bytes / from.rows().max(1)).max(1)).max(1),
+        };
+        let mut row = one.rows.start;
+        while row < one.rows.end {
+            let count = step.min(one.rows.end - row);
+            let mut raw = weights.read_rows(from, row, count)?;
+            if let Some((head, adjacent)) = one.what.pairs {
+                raw = turned(&raw, count as usize, head as usize, adjacent);
+            }
+            if one.head.format != from.format || one.what.shift != 0.0 {
+                let per_row = from.shape.iter().skip(1).product::<u64>();
+                let mut values = vec![0.0; (count * per_row) as usize];
+                blocks::decode(from.format, &raw, &mut values);
+                values.iter_mut().for_each(|v| *v += one.what.shift);
+                raw.clear();
+                blocks::encode(one.head.format, &values, &mut raw);
+            }
+            out(&raw)?;
+            row += count;
         }
-        if one.head.format != from.format || one.what.shift != 0.0 {
-            let per_row = from.shape.iter().skip(1).product::<u64>();
-            let mut values = vec![0.0; (count * per_row) as usize];
-            blocks::decode(from.format, &raw, &mut values);
-            values.iter_mut().for_each(|v| *v += one.what.shift);
-            raw.clear();
-            blocks::encode(one.head.format, &values, &mut raw);
-        }
-        out(&raw)?;
-        row += count;
     }
     Ok(())
 }
@@ -233,6 +274,7 @@ fn compare(spec: &Spec, target: &Path) -> Result<(), ConvertError> {
         ("residual scale", close(spec.residual_scale, other.residual_scale)),
         ("logit scale", close(spec.logit_scale, other.logit_scale)),
         ("head", spec.tied_head == other.tied_head),
+        ("experts", spec.moe == other.moe),
         ("rotary frequencies", {
             let table = |spec: &Spec| {
                 let local = spec.local_rope.as_ref().map(|rope| rope.table(2));
