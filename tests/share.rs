@@ -115,7 +115,6 @@ impl Pressure {
 
 /// Prefix cache × pieces × preemption × choices × block size (and storage type).
 fn no_bit_changes(world: &World) {
-    let block_size = world.limits.block_size;
     let requests = requests();
     let roomy = Limits { blocks: 60, ..world.limits };
     let run = |limits, requests: &[GenerateRequest], prefix_cache, every, preemption| {

@@ -40,14 +40,6 @@ pub(super) fn read(
         theta: theta as f32,
         scaling: Scaling::None,
     });
-    let rotates =
-        |l: usize| family.no_rope_every.is_none_or(|every| !(l + 1).is_multiple_of(every as usize));
-    let rotation = |(l, window): (usize, &Option<u32>)| match window {
-        _ if !rotates(l) => Rotation::None,
-        Some(_) if local_rope.is_some() => Rotation::Local,
-        _ => Rotation::Global,
-    };
-    let rotations = windows.iter().enumerate().map(rotation).collect();
     let root = if family.root_scale { (hidden as f32).sqrt() } else { 1.0 };
     Ok(Spec {
         architecture: architecture.into(),
@@ -72,7 +64,7 @@ pub(super) fn read(
             scaling: Scaling::from_gguf(weights, meta, architecture, rotary)?,
         },
         local_rope,
-        rotations,
+        rotations: keys.rotations(&windows),
         windows,
         attention_scale: match latent {
             Some(latent) => keys.latent_scale(latent)?,
@@ -163,6 +155,17 @@ impl Keys<'_> {
         let large = matches!((self.family.hf, layers), ("gemma2", 46) | ("gemma3_text", 62));
         let of = if large { hidden / heads } else { head_dim };
         Ok(1.0 / (of as f32).sqrt())
+    }
+
+    fn rotations(&self, windows: &[Option<u32>]) -> Vec<Rotation> {
+        let every = self.family.no_rope_every;
+        let rotates = |l: usize| every.is_none_or(|every| !(l + 1).is_multiple_of(every as usize));
+        let rotation = |(l, window): (usize, &Option<u32>)| match window {
+            _ if !rotates(l) => Rotation::None,
+            Some(_) if self.family.local_theta.is_some() => Rotation::Local,
+            _ => Rotation::Global,
+        };
+        windows.iter().enumerate().map(rotation).collect()
     }
 
     /// Newer files say the cached row where others say a head, and the head in `_mla` keys.

@@ -36,8 +36,8 @@ impl Latent {
         }
     }
 
-    /// `[rank + rope][nope + rope]`: what turns a head's q into one that meets cached rows. `key` is
-    /// `[nope][rank]`, or turned already; the rotated part stays as it is.
+    /// `[rank + rope][nope + rope]`: what turns a head's q into one that meets cached rows. `key`
+    /// is `[nope][rank]`, or turned already; the rotated part stays as it is.
     pub(super) fn fold(self, key: &[f32], turned: bool) -> Vec<f32> {
         let [rank, rope, nope] = [self.rank, self.rope, self.nope].map(|n| n as usize);
         let mut out = vec![0f32; (rank + rope) * (nope + rope)];

@@ -292,7 +292,7 @@ impl Model {
         self.block_parts(0).map(|part| part.bytes).sum()
     }
 
-    /// Where the keys and values of a block lie, layer by layer.
+    /// Where the keys and values of a block lie, layer by layer, each part once.
     pub fn block_parts(&self, block: u32) -> impl Iterator<Item = Binding> {
         let token = self.spec.cache_bytes_per_token(self.options.kv);
         let bytes = token * u64::from(self.options.block_size);
@@ -301,7 +301,7 @@ impl Model {
             bytes,
             ..cache
         };
-        self.caches.iter().flat_map(move |c| [part(c.k), part(c.v)])
+        self.caches.iter().flat_map(Cache::buffers).map(part)
     }
 
     /// Partial slots of one step.

@@ -47,6 +47,16 @@ pub struct Moe {
     pub layers: Vec<bool>,
 }
 
+impl Moe {
+    /// What GGUF files call the scoring.
+    pub fn gating(&self) -> u32 {
+        match self.scoring {
+            Scoring::Softmax => 1,
+            Scoring::Sigmoid => 2,
+        }
+    }
+}
+
 /// Rows of a stored tensor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stored {
@@ -290,7 +300,8 @@ impl Spec {
             && (!rank.is_multiple_of(32) || !(nope + rope).is_multiple_of(32) || value >= 1 << 16)
         {
             let problem = format!(
-                "latents of {rank}, q of {nope} + {rope}: multiples of 32 are supported; values {value}"
+                "latents of {rank}, q of {nope} + {rope}: multiples of 32 are supported; \
+                 values {value}"
             );
             return fail("kv_lora_rank", problem);
         }

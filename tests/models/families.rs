@@ -120,7 +120,7 @@ fn page() -> String {
             Some(gguf) => {
                 let checked = as_gguf().any(|(_, hf)| hf == family.hf);
                 let floats = if checked { "checked" } else { "read" };
-                let of = |name: &str| REFERENCES.iter().any(|r| *r == (name, family.hf));
+                let of = |name: &str| REFERENCES.contains(&(name, family.hf));
                 let blocks = if BLOCKS.into_iter().any(of) { "checked" } else { "read" };
                 (format!("`{gguf}`"), floats, blocks)
             }

@@ -1,7 +1,7 @@
 //! A [`Spec`] as GGUF metadata and as config.json.
 
 use super::{ConvertError, cannot};
-use crate::model::{Moe, Rotation, Scaling, Scoring, Spec};
+use crate::model::{Moe, Rotation, Scaling, Spec};
 use crate::weights::{KeyValue, Meta, Weights};
 use serde_json::{Value, json};
 
@@ -76,16 +76,12 @@ pub(super) fn to_gguf(
 
 fn experts(moe: &Moe) -> Vec<(&'static str, KeyValue)> {
     let dense = moe.layers.iter().take_while(|sparse| !**sparse).count();
-    let gate = match moe.scoring {
-        Scoring::Softmax => 1,
-        Scoring::Sigmoid => 2,
-    };
     let mut out = vec![
         ("expert_count", KeyValue::U32(moe.experts)),
         ("expert_used_count", KeyValue::U32(moe.used)),
         ("expert_feed_forward_length", KeyValue::U32(moe.ffn)),
         ("leading_dense_block_count", KeyValue::U32(dense as u32)),
-        ("expert_gating_func", KeyValue::U32(gate)),
+        ("expert_gating_func", KeyValue::U32(moe.gating())),
         ("expert_weights_norm", KeyValue::Bool(moe.normalise)),
         ("expert_weights_scale", KeyValue::F32(moe.scale)),
     ];
