@@ -6,7 +6,7 @@
 //
 // rows: [row][16] words: 0 temperature, 1 top_k, 2 top_p, 3 min_p, 4 draw in [0, 1), 5 first edit,
 //   6 edits, 7 repetition, 8 presence, 9 frequency, 10 top (sample_stats), 11 the token + 1 where it
-//   is given and not chosen; f32 where not a count
+//   is given and not chosen, 12 (sample_mask); f32 where not a count
 // edits: see sample_edit   logits: [row][stride] (edited)   weights: [row][stride] scratch
 // out: [row][64] words: 0 token, 1 finite, 2 raw logit of the token, 3 kept tokens
 

@@ -2,18 +2,26 @@
 
 #[path = "main/bench.rs"]
 mod bench;
+#[path = "main/bench_serve.rs"]
+mod bench_serve;
 #[path = "main/chat.rs"]
 mod chat;
 #[path = "main/cli.rs"]
 mod cli;
+#[path = "main/config.rs"]
+mod config;
 #[path = "main/convert.rs"]
 mod convert;
 #[path = "main/device.rs"]
 mod device;
+#[path = "main/dialect.rs"]
+mod dialect;
 #[path = "main/doctor.rs"]
 mod doctor;
 #[path = "main/generate.rs"]
 mod generate;
+#[path = "main/hub.rs"]
+mod hub;
 #[path = "main/inspect.rs"]
 mod inspect;
 #[path = "main/interrupt.rs"]
@@ -53,7 +61,7 @@ mod watch;
 #[path = "main/window.rs"]
 mod window;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use cli::{Bench, Cli, Command};
 use std::io::Write;
 use std::process::ExitCode;
@@ -64,7 +72,15 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     without_display();
-    let cli = Cli::parse();
+    let args = dialect::translate(std::env::args_os());
+    let args = match config::filled_in(&Cli::command(), args) {
+        Ok(args) => args,
+        Err(error) => {
+            eprintln!("error: {}", told(&error));
+            return ExitCode::from(USAGE);
+        }
+    };
+    let cli = Cli::parse_from(args);
     if cli.list_adapters {
         return close(doctor::list_adapters());
     }
@@ -79,10 +95,20 @@ fn main() -> ExitCode {
         Some(Command::Quality(args)) => quality::run(&args),
         Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
+        Some(Command::Bench(Bench::Serve(args))) => bench_serve::run(&args),
+        Some(Command::Completions(args)) => completions(args.shell),
         #[cfg(feature = "viewer")]
         Some(Command::View(args)) => view::run(args),
         None => return alone(),
     })
+}
+
+/// Writes what makes a shell complete this program's commands and flags.
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tilewright", &mut out);
+    print(&String::from_utf8_lossy(&out))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// No command: the window, with the model compiled in.

@@ -14,6 +14,8 @@ mod engine;
 mod fable_http;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "hub")]
+mod hub;
 mod kernels;
 #[cfg(feature = "viewer")]
 mod measures;
@@ -45,6 +47,8 @@ fn main() -> std::process::ExitCode {
     fable_http::rows(&mut rows);
     #[cfg(feature = "gpu")]
     gpu::rows(&mut rows);
+    #[cfg(feature = "hub")]
+    hub::rows(&mut rows);
     kernels::rows(&mut rows);
     #[cfg(feature = "viewer")]
     measures::rows(&mut rows);

@@ -2,6 +2,8 @@
 
 mod model;
 mod quality;
+#[cfg(feature = "cli")]
+pub mod serve;
 
 pub use model::{BenchModel, Measured};
 pub use quality::{PIECE, Quality, Scores};

@@ -165,6 +165,7 @@ fn run_twin(mut launch: Launch<'_>) {
         "attn_paged" => attn::attn_paged(&mut launch),
         "attn_merge" => attn::attn_merge(&mut launch),
         "sample_edit" => sample::sample_edit(&mut launch),
+        "sample_mask" => sample::sample_mask(&mut launch),
         "sample_stats" => sample::sample_stats(&mut launch),
         "sample" => sample::sample(&mut launch),
         other => unreachable!("`{other}` is in the kernel table without a twin"),

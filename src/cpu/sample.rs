@@ -1,9 +1,9 @@
-//! Twins of `sample_edit`, `sample_stats` and `sample`. The cuts are done by sorting, which the
+//! Twins of `sample_edit`, `sample_mask`, `sample_stats` and `sample`. The cuts are done by sorting, which the
 //! shader's bisection is checked against.
 
 use super::Launch;
 use crate::kernels::sample::{
-    EDIT_WORDS, Edit, OUT_WORDS, ROW_WORDS, SampleEditParams, SampleParams, SampleRow,
+    EDIT_WORDS, Edit, OUT_WORDS, ROW_WORDS, SampleEditParams, SampleParams, SampleRow, mask_words,
 };
 
 fn row_of(rows: &[u32], row: usize) -> SampleRow {
@@ -29,6 +29,27 @@ pub fn sample_edit(launch: &mut Launch<'_>) {
             *logit = (-row.frequency).mul_add(edit.times as f32, *logit - row.presence);
         }
         *logit += edit.bias;
+    }
+}
+
+/// What a logit becomes whose id is not allowed.
+const LOWEST: f32 = -1e30;
+
+pub fn sample_mask(launch: &mut Launch<'_>) {
+    let p: SampleParams = launch.params();
+    let (rows, masks) = (launch.read[0], launch.read[1]);
+    let logits: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    let words = mask_words(p.vocab) as usize;
+    for local in 0..p.rows as usize {
+        let mask = row_of(rows, p.row_base as usize + local).mask as usize;
+        let Some(mask) = mask.checked_sub(1) else { continue };
+        let allowed = &masks[mask * words..][..words];
+        let row = &mut logits[local * p.stride as usize..][..p.vocab as usize];
+        for (id, logit) in row.iter_mut().enumerate() {
+            if (allowed[id / 32] >> (id % 32)) & 1 == 0 {
+                *logit = LOWEST;
+            }
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 //! recording and reads the sampled ids.
 
 use super::runner_api::{
-    Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
-    StepInput, StepOutput, SwapFuture, TokenLogprobs, Wanted,
+    Capacity, KernelTime, NextIds, Probe, Probed, RunError, RunFuture, Runner, SampleInput,
+    Sampled, StepInput, StepOutput, SwapFuture, TokenLogprobs, Wanted,
 };
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
-use crate::record::{Device, DeviceError, Recording, Timing};
+use crate::record::{Device, DeviceError, Finished, Recording, Timing};
 use crate::sched::BlockSwap;
 use std::collections::BTreeMap;
 
@@ -76,6 +76,29 @@ impl DeviceRunner {
             )));
         }
         Ok(())
+    }
+
+    /// A step some of whose rows are held to grammars: while the device computes the layers, the
+    /// masks come from other threads.
+    async fn run_guided(&mut self, input: StepInput<'_>) -> Result<Finished, RunError> {
+        self.recording.clear();
+        let meta = self.model.record_layers(&self.batch, &mut self.recording);
+        let layers = self.device.submit(&self.recording)?;
+        // The batch's samples of sequences, in their order; the others' tokens are given.
+        let samples = self.batch.samples.iter().enumerate();
+        let chosen: Vec<_> = samples.filter(|(_, s)| s.1.given == 0).map(|(at, _)| at).collect();
+        for (at, (_, sample)) in chosen.into_iter().zip(input.sampling()) {
+            if let Some(mask) = sample.guide.and_then(NextIds::mask) {
+                self.batch.hold(at, &mask);
+            }
+        }
+        self.recording.clear();
+        self.model.record_answers(&self.batch, &meta, &mut self.recording);
+        let answers = self.device.submit(&self.recording)?;
+        let layers = layers.await?;
+        let mut answers = answers.await?;
+        answers.timings.extend(layers.timings);
+        Ok(answers)
     }
 
     /// Asks about tokens of the row whose first token is `first`.
@@ -248,8 +271,13 @@ impl Runner for DeviceRunner {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         Box::pin(async move {
             self.fill(input)?;
-            self.model.record(&self.batch, &mut self.recording);
-            let finished = self.device.submit(&self.recording)?.await?;
+            let finished = match input.sampling().any(|(_, sample)| sample.guide.is_some()) {
+                false => {
+                    self.model.record(&self.batch, &mut self.recording);
+                    self.device.submit(&self.recording)?.await?
+                }
+                true => self.run_guided(input).await?,
+            };
             let expected = self.batch.samples.len();
             let short = || {
                 let found = self.model.results(&self.batch, &finished.bytes).len();

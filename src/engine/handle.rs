@@ -1,6 +1,7 @@
 //! The way into the engine from other threads: submit, cancel, drain, stop, status.
 
 use super::card::ModelCard;
+use super::guided::Guided;
 use super::output::{Generation, SettingError, SubmitError};
 use super::probe::{Collected, Question};
 use super::runner_api::Capacity;
@@ -152,6 +153,8 @@ impl EngineHandle {
             produced: 0,
             cached_tokens: 0,
             asked: request.question.map(|asked| Collected::new(asked, prompt_tokens)),
+            guide: request.grammar.clone().map(Guided::start),
+            shown: request.shown.clone(),
             text: self.shared.card.tokenizer.stream(),
             stops: StopMatcher::new(request.stop.clone()),
             sender,

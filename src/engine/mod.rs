@@ -9,6 +9,7 @@ mod convert;
 mod device_runner;
 mod drive;
 mod fable;
+mod guided;
 mod handle;
 mod load;
 mod output;
@@ -38,8 +39,8 @@ pub use output::{
 };
 pub use probe::{Pooling, Question};
 pub use runner_api::{
-    Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
-    StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,
+    Capacity, KernelTime, NextIds, Probe, Probed, RunError, RunFuture, Runner, SampleInput,
+    Sampled, StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,
 };
 pub use sampling::{
     CHOICES_MAX, GenerateRequest, InvalidField, LOGIT_BIAS_MAX, STOP_MAX, Sampling,

@@ -4,6 +4,7 @@ use super::runner_api::{RunError, TokenLogprobs};
 use super::sampling::InvalidField;
 use crate::base::{RequestId, TokenId};
 use crate::sched::LimitsFixed;
+use crate::text::GuideError;
 use crate::trace::FinishReason;
 use futures_util::Stream;
 use std::pin::Pin;
@@ -94,6 +95,9 @@ pub enum GenerateError {
          cache is f16, --kv-dtype f32 may hold them"
     )]
     NonFinite,
+    /// The form that the answer was held to is at fault.
+    #[error(transparent)]
+    Grammar(#[from] GuideError),
     #[error("the answer was not read fast enough: {0} messages were pending")]
     SlowReader(usize),
     #[error("the request was cancelled")]

@@ -288,7 +288,7 @@ pub(super) fn settle(
     let sequence = row.sequence;
     let early = |token, error| {
         let reason = match error {
-            GenerateError::NonFinite => FinishReason::Failed,
+            GenerateError::NonFinite | GenerateError::Grammar(_) => FinishReason::Failed,
             _ => FinishReason::Cancelled,
         };
         (Outcome { sequence, token, finish: Some(reason) }, Some(Last::Early(error)))
@@ -302,9 +302,11 @@ pub(super) fn settle(
         (Ok(()), Some(answer)) if !answer.finite => early(None, GenerateError::NonFinite),
         (Ok(()), Some(answer)) => {
             let token = Some(answer.token);
-            let (output, finish) = request.accept(answer);
-            match request.sender.send(output) {
-                Ok(()) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
+            let accepted = request.accept(answer);
+            let sent =
+                accepted.and_then(|(output, finish)| request.sender.send(output).map(|()| finish));
+            match sent {
+                Ok(finish) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
                 Err(error) => early(token, error),
             }
         }

@@ -2,7 +2,7 @@
 //! (zeros), its table (the scratch block, one beyond the pool) and its answer, which nobody asks
 //! for.
 
-use super::runner_api::{SampleInput, StepRow};
+use super::runner_api::{NextIds, SampleInput, StepRow};
 use super::table::Table;
 use crate::base::{BlockId, Limits, TokenId};
 use crate::sched::{Plan, PlanRow, Scheduler};
@@ -56,6 +56,7 @@ pub(super) fn step_rows<'a>(
                 history: &history[..end],
                 prompt_len: request.prompt_tokens,
                 banned: request.banned(),
+                guide: request.guide.as_ref().map(|guide| guide as &dyn NextIds),
             }),
         }
     });

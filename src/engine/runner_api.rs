@@ -5,6 +5,8 @@
 use super::sampling::Sampling;
 use crate::base::{BlockId, SequenceId, TokenId, unit_from_seed};
 use crate::sched::{BlockCopy, BlockSwap};
+use crate::text::Mask;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -82,6 +84,21 @@ pub struct SampleInput<'a> {
     pub prompt_len: u32,
     /// Ids that may not be chosen now (the stop ids while `min_tokens` is not reached).
     pub banned: &'a [TokenId],
+    /// Present if the answer is held to a grammar.
+    pub guide: Option<&'a dyn NextIds>,
+}
+
+/// Which ids a grammar allows for the next token of one answer.
+pub trait NextIds: Sync {
+    /// Waits until the mask is there, so ask late. `None`: the grammar failed, and whatever is
+    /// chosen is not used.
+    fn mask(&self) -> Option<Mask>;
+}
+
+impl fmt::Debug for dyn NextIds + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NextIds")
+    }
 }
 
 impl SampleInput<'_> {

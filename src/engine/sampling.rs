@@ -4,6 +4,8 @@
 use super::card::ModelCard;
 use super::probe::Question;
 use crate::base::{CLASS_MAX, TokenId, threefry2x32};
+use crate::text::Grammar;
+use std::sync::Arc;
 
 /// Most entries of `stop`.
 pub const STOP_MAX: usize = 4;
@@ -46,6 +48,10 @@ pub struct GenerateRequest {
     pub question: Option<Question>,
     /// Answers to the prompt, 1 if not given. Each has a seed of its own; see [`choice_seed`].
     pub n: Option<u32>,
+    /// What the answers are held to.
+    pub grammar: Option<Arc<dyn Grammar>>,
+    /// Control tokens whose text is content, as where a model writes its calls of tools with them.
+    pub shown: Vec<TokenId>,
     /// Only requests with the same salt find each other's prompts in the prefix cache.
     pub cache_salt: Option<String>,
 }

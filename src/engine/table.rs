@@ -1,12 +1,13 @@
 //! The open requests: everything the engine knows of one beside its tokens and blocks, which
 //! are the scheduler's. Decides, token by token, what text is out and whether it is the end.
 
+use super::guided::Guided;
 use super::output::{GenerateError, Output, Usage};
 use super::probe::Collected;
 use super::runner_api::{Probed, Sampled};
 use super::sampling::Sampling;
 use crate::base::{RequestId, SequenceId, TokenId};
-use crate::text::{StopMatcher, TextStream};
+use crate::text::{Next, StopMatcher, TextStream};
 use crate::trace::FinishReason;
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
@@ -36,6 +37,10 @@ pub(super) struct Request {
     pub cached_tokens: u32,
     /// What is asked about the prompt, until it is answered.
     pub asked: Option<Collected>,
+    /// What the answer is held to.
+    pub guide: Option<Guided>,
+    /// Control tokens whose text is content.
+    pub shown: Vec<TokenId>,
     pub text: TextStream,
     pub stops: StopMatcher,
     pub sender: Sender,
@@ -112,18 +117,27 @@ impl Request {
     }
 
     /// Takes the next token; says what to send and whether the request ends with it.
-    pub fn accept(&mut self, sampled: Sampled) -> (Output, Option<FinishReason>) {
+    pub fn accept(
+        &mut self,
+        sampled: Sampled,
+    ) -> Result<(Output, Option<FinishReason>), GenerateError> {
         self.produced += 1;
         let Sampled { token, logprobs, .. } = sampled;
         let stops = self.stop_ids.contains(&token);
         let end = stops || self.ignored_ids.contains(&token);
         let mut text = String::new();
-        let mut matched = false;
+        let (mut matched, mut complete) = (false, false);
         if !end {
-            let piece = self.text.push(token);
+            if let Some(guide) = &self.guide {
+                complete = guide.accept(token)? == Next::Complete;
+            }
+            let piece = match self.shown.contains(&token) {
+                true => self.text.push_shown(token),
+                false => self.text.push(token),
+            };
             matched = self.give(&piece, &mut text);
         }
-        let ends = stops || matched || self.produced >= self.max_new_tokens;
+        let ends = stops || matched || complete || self.produced >= self.max_new_tokens;
         if ends && !matched {
             let rest = self.text.finish();
             matched = self.give(&rest, &mut text);
@@ -133,12 +147,12 @@ impl Request {
             }
         }
         // An end token on the last allowed place is still a stop.
-        let reason = match (ends, stops || matched) {
+        let reason = match (ends, stops || matched || complete) {
             (false, _) => None,
             (true, true) => Some(FinishReason::Stop),
             (true, false) => Some(FinishReason::Length),
         };
-        (Output::Token { id: token, text, logprobs, end }, reason)
+        Ok((Output::Token { id: token, text, logprobs, end }, reason))
     }
 
     /// Lets `piece` out as far as no stop string may begin in it; true if one is complete.

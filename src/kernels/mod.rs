@@ -31,7 +31,7 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 18] = [
+pub const KERNELS: [Kernel; 19] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,
@@ -48,6 +48,7 @@ pub const KERNELS: [Kernel; 18] = [
     attn::ATTN_PAGED,
     attn::ATTN_MERGE,
     sample::SAMPLE_EDIT,
+    sample::SAMPLE_MASK,
     sample::SAMPLE_STATS,
     sample::SAMPLE,
 ];

@@ -32,6 +32,7 @@ pub struct SampleEditParams {
 }
 
 pub const SAMPLE_EDIT: Kernel = Kernel { stem: "sample_edit", bindings: 3, writes: &[1, 2] };
+pub const SAMPLE_MASK: Kernel = Kernel { stem: "sample_mask", bindings: 3, writes: &[2] };
 pub const SAMPLE_STATS: Kernel = Kernel { stem: "sample_stats", bindings: 3, writes: &[2] };
 pub const SAMPLE: Kernel = Kernel { stem: "sample", bindings: 5, writes: &[3, 4] };
 
@@ -58,7 +59,9 @@ pub struct SampleRow {
     pub top: u32,
     /// 0: choose; id + 1: the token is given, as where a prompt's own tokens are scored.
     pub given: u32,
-    pub unused: [u32; 4],
+    /// 0: any token; n + 1: those of mask n.
+    pub mask: u32,
+    pub unused: [u32; 3],
 }
 
 impl Default for SampleRow {
@@ -76,7 +79,8 @@ impl Default for SampleRow {
             frequency: 0.0,
             top: 0,
             given: 0,
-            unused: [0; 4],
+            mask: 0,
+            unused: [0; 3],
         }
     }
 }
@@ -124,6 +128,11 @@ impl SampleResult {
     }
 }
 
+/// Words of a mask: one bit for each id.
+pub fn mask_words(vocab: u32) -> u32 {
+    vocab.div_ceil(32)
+}
+
 /// Operands of sampling rows `row_base..row_base + count` of a step, whose logits lie at the start
 /// of `logits`. `rows` and `edits` hold the [`SampleRow`]s and [`Edit`]s of the whole step.
 pub struct Sample {
@@ -131,11 +140,15 @@ pub struct Sample {
     pub count: u32,
     /// The edits of these rows.
     pub edit_range: std::ops::Range<u32>,
+    /// Whether any of these rows names a mask.
+    pub masked: bool,
     pub vocab: u32,
     /// Values between two rows of `logits` and of `weights`.
     pub stride: u32,
     pub rows: Binding,
     pub edits: Binding,
+    /// `[mask][mask_words(vocab)]`.
+    pub masks: Binding,
     pub logits: Binding,
     pub weights: Binding,
     pub out: Binding,
@@ -160,6 +173,10 @@ impl Sample {
             let params = SampleEditParams { count, stride, first, row_base, grid_x };
             let bindings = vec![self.rows, self.edits, self.logits];
             recording.dispatch(named("sample_edit"), &params, bindings, grid);
+        }
+        if self.masked {
+            let bindings = vec![self.rows, self.masks, self.logits];
+            recording.dispatch(named("sample_mask"), &params, bindings, grid);
         }
         let bindings = vec![self.rows, self.edits, self.logits, self.weights, self.out];
         recording.dispatch(named(&format!("sample.w{width}")), &params, bindings, grid);

@@ -25,6 +25,7 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "rope_kv"
     "sample"
     "sample_edit"
+    "sample_mask"
     "sample_stats"
     "soft_cap"
     "lib/act_gelu_tanh"

@@ -6,13 +6,16 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tilewright::base::KvType;
+#[cfg(feature = "server")]
+use tilewright::text::CallStyle;
 
 /// Portable LLM inference: continuous batching and paged KV on any GPU, and why a token was late.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, args_override_self = true)]
+#[command(after_help = "A file of flags: --config FILE (TOML), or TILEWRIGHT_CONFIG.")]
 pub struct Cli {
     /// List the adapters of this machine, for --adapter, and end.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, alias = "list-devices")]
     pub list_adapters: bool,
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -52,6 +55,11 @@ pub enum Command {
     /// Measure speed.
     #[command(subcommand)]
     Bench(Bench),
+    /// Write completions of commands and flags for a shell.
+    #[command(
+        after_help = "Example: tilewright completions bash > /etc/bash_completion.d/tilewright"
+    )]
+    Completions(CompletionsArgs),
 }
 
 #[derive(Subcommand)]
@@ -59,6 +67,12 @@ pub enum Bench {
     /// Prompt processing and generation speed of a model at several batch sizes.
     #[command(after_help = "Example: tilewright bench model -m model.gguf --batch 1,16")]
     Model(BenchModelArgs),
+    /// Load any server of the OpenAI API: throughput, latencies, goodput.
+    #[command(
+        after_help = "Example: tilewright bench serve http://127.0.0.1:8421 --request-rate 4 \
+        --goodput ttft:500 --result run.json --plot run.svg"
+    )]
+    Serve(crate::bench_serve::BenchServeArgs),
 }
 
 /// Where the model runs.
@@ -91,7 +105,8 @@ pub struct DeviceArgs {
 
 #[derive(Args, Clone)]
 pub struct ModelArgs {
-    /// Model: `fable` (built in), a .gguf file, a Hugging Face folder or a .safetensors file.
+    /// Model: `fable` (built in), a .gguf file, a Hugging Face folder, a .safetensors file, or
+    /// hf:USER/REPO[:QUANT] to fetch one.
     #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL", help_heading = "Model")]
     pub model: String,
     /// Name under which the model is served [default: the file's].
@@ -99,14 +114,15 @@ pub struct ModelArgs {
     #[arg(env = "TILEWRIGHT_SERVED_MODEL_NAME", help_heading = "Model")]
     pub served_model_name: Option<String>,
     /// File with a chat template (Jinja) in place of the model's [default: the model's own].
-    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_CHAT_TEMPLATE", help_heading = "Model")]
+    #[arg(long, alias = "chat-template-file", value_name = "FILE")]
+    #[arg(env = "TILEWRIGHT_CHAT_TEMPLATE", help_heading = "Model")]
     pub chat_template: Option<PathBuf>,
     /// Quantise float weights to this format while loading [default: as stored].
     #[arg(long, alias = "quantise", value_name = "FORMAT", value_parser = ["q8_0", "q4_0"])]
     #[arg(env = "TILEWRIGHT_QUANTIZE", help_heading = "Model")]
     pub quantize: Option<String>,
     /// Positions per sequence, prompt and output [default: the model's].
-    #[arg(short, long, alias = "max-model-len", value_name = "TOKENS", value_parser = count)]
+    #[arg(short, long, aliases = ["max-model-len", "max-seq-len"], value_name = "TOKENS", value_parser = count)]
     #[arg(env = "TILEWRIGHT_CTX_SIZE", help_heading = "Scheduling")]
     pub ctx_size: Option<u32>,
     /// Sequences that run at once [default: 64].
@@ -115,16 +131,17 @@ pub struct ModelArgs {
     pub max_num_seqs: Option<u32>,
     /// Tokens computed per step [default: the largest power of two from 16 to 2048 whose measured
     /// step stays under 500 ms].
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    #[arg(short = 'b', long, alias = "batch-size", value_name = "TOKENS", value_parser = count)]
     #[arg(env = "TILEWRIGHT_MAX_NUM_BATCHED_TOKENS", help_heading = "Scheduling")]
     pub max_num_batched_tokens: Option<u32>,
     /// Memory for the KV cache, such as 512MiB [default: 1GiB, or less if all sequences fit].
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = bytes)]
     #[arg(env = "TILEWRIGHT_KV_MEMORY", help_heading = "Scheduling")]
     pub kv_memory: Option<u64>,
     /// How the KV cache is stored: f32, f16, or q8 (8 bits with a scale per token and head)
     /// [default: f16, f32 on software adapters and on the processor].
-    #[arg(long, value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE", help_heading = "Scheduling")]
+    #[arg(long, alias = "kv-cache-dtype", value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE")]
+    #[arg(help_heading = "Scheduling")]
     pub kv_dtype: Option<KvType>,
     /// Host memory that preempted sequences may be moved to, such as 512MiB; 0: they are computed
     /// again [default: as much as the KV cache, at most 1GiB].
@@ -167,8 +184,11 @@ pub struct ServeArgs {
     #[arg(long, value_delimiter = ',', value_name = "KEY", hide_env_values = true)]
     #[arg(env = "TILEWRIGHT_API_KEY", help_heading = "Server")]
     pub api_key: Vec<String>,
+    /// File with such keys, one a line [default: none].
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_API_KEY_FILE", help_heading = "Server")]
+    pub api_key_file: Option<PathBuf>,
     /// Origins that browsers may call from, separated by commas [default: none].
-    #[arg(long, value_delimiter = ',', value_name = "ORIGIN")]
+    #[arg(long, alias = "allowed-origins", value_delimiter = ',', value_name = "ORIGIN")]
     #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
     pub cors_origins: Vec<String>,
     /// Render requests with the `chat_template` they bring [default: false].
@@ -180,13 +200,23 @@ pub struct ServeArgs {
     #[arg(long, env = "TILEWRIGHT_ALLOW_CONTROL", help_heading = "Server")]
     #[arg(value_parser = switch())]
     pub allow_control: bool,
+    /// How the model writes calls of tools: hermes, llama3_json or mistral [default: as its chat
+    /// template does].
+    #[arg(long, value_name = "STYLE", value_parser = call_style)]
+    #[arg(env = "TILEWRIGHT_TOOL_CALL_PARSER", help_heading = "Server")]
+    pub tool_call_parser: Option<CallStyle>,
+    /// What is done with `<think>` in answers: auto tells it apart as reasoning_content, none
+    /// leaves it in the text.
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "none"])]
+    #[arg(env = "TILEWRIGHT_REASONING_FORMAT", help_heading = "Server")]
+    pub reasoning_format: String,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     #[arg(env = "TILEWRIGHT_LOG_FORMAT", help_heading = "Server")]
     pub log_format: LogFormat,
     /// What is logged: error, warn, info, debug or off; for single parts too, as in
     /// info,http=off.
-    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    #[arg(long, alias = "uvicorn-log-level", default_value = "info", value_name = "LEVEL")]
     #[arg(env = "TILEWRIGHT_LOG_LEVEL", help_heading = "Server")]
     pub log_level: tracing_subscriber::filter::Targets,
     #[command(flatten)]
@@ -206,7 +236,8 @@ pub struct RecordArgs {
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Tokens to write at most [default: until the context is full].
-    #[arg(short = 'n', long, value_name = "TOKENS", value_parser = count)]
+    #[arg(short = 'n', long, aliases = ["predict", "n-predict"], value_name = "TOKENS")]
+    #[arg(value_parser = count)]
     #[arg(env = "TILEWRIGHT_MAX_TOKENS")]
     pub max_tokens: Option<u32>,
     /// Randomness from 0 to 2; 0 takes the most likely token [default: the model's, else 1].
@@ -224,7 +255,8 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "P", env = "TILEWRIGHT_MIN_P")]
     pub min_p: Option<f32>,
     /// Divide the logits of tokens seen before; 1 changes nothing [default: the model's, else 1].
-    #[arg(long, value_name = "X", env = "TILEWRIGHT_REPETITION_PENALTY")]
+    #[arg(long, alias = "repeat-penalty", value_name = "X")]
+    #[arg(env = "TILEWRIGHT_REPETITION_PENALTY")]
     pub repetition_penalty: Option<f32>,
     /// Same seed, same text: a number below 2^64 [default: from the time].
     #[arg(long, value_name = "SEED", env = "TILEWRIGHT_SEED")]
@@ -398,19 +430,36 @@ pub struct BenchModelArgs {
     pub model: ModelArgs,
 }
 
+#[derive(Args)]
+pub struct CompletionsArgs {
+    /// The shell: bash, elvish, fish, powershell or zsh.
+    pub shell: clap_complete::Shell,
+}
+
+#[cfg(feature = "server")]
+fn call_style(text: &str) -> Result<CallStyle, String> {
+    let found = CallStyle::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = CallStyle::ALL.map(|(name, _)| name).join(", ");
+    found.map(|(_, style)| style).ok_or_else(|| format!("expected one of {names}"))
+}
+
 /// How a switch reads its variable: 1, true, yes, on, and their opposites.
-fn switch() -> BoolishValueParser {
+pub fn switch() -> BoolishValueParser {
     BoolishValueParser::new()
 }
 
-/// A count above 0, with `k` for 1024: 32k.
-fn count(text: &str) -> Result<u32, String> {
-    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
-        Some(digits) => (digits, 1024),
-        None => (text, 1),
+/// A count above 0, with `k` for 1024 and `m` for its square: 32k, 1.5k.
+pub fn count(text: &str) -> Result<u32, String> {
+    let wrong = || "expected a number from 1, such as 512 or 32k".to_string();
+    let (digits, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1024.0),
+        Some((at, 'm' | 'M')) => (&text[..at], 1024.0 * 1024.0),
+        _ => (text, 1.0),
     };
-    let value = digits.parse::<u32>().ok().and_then(|v| v.checked_mul(unit));
-    value.filter(|v| *v > 0).ok_or_else(|| "expected a number from 1, such as 512 or 32k".into())
+    let plain = digits.bytes().all(|b| b.is_ascii_digit() || (b == b'.' && unit > 1.0));
+    let value = digits.parse::<f64>().ok().filter(|_| plain).map(|v| v * unit);
+    let value = value.filter(|v| *v >= 1.0 && *v <= f64::from(u32::MAX) && v.fract() == 0.0);
+    value.map(|v| v as u32).ok_or_else(wrong)
 }
 
 /// Bytes with an optional unit: 512MiB, 2GiB, 1000000.

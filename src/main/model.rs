@@ -16,11 +16,14 @@ pub fn weights(model: &str) -> Result<Weights> {
     if model == "fable" {
         return Ok(fable()?);
     }
+    if let Some(name) = model.strip_prefix("hf:") {
+        return Ok(Weights::open(&crate::hub::get(name)?)?);
+    }
     let path = Path::new(model);
     if !path.exists() {
         bail!(
             "there is no file or folder `{model}`: -m takes `fable`, a .gguf file, a Hugging Face \
-             folder or a .safetensors file"
+             folder, a .safetensors file, or hf:USER/REPO to fetch one"
         );
     }
     Ok(Weights::open(path)?)

@@ -3,7 +3,7 @@
 use crate::cli::ServeArgs;
 use crate::interrupt::INTERRUPTED;
 use crate::{log, model, session};
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,11 +33,22 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let url = format!("http://{}", listener.local_addr()?);
     log::line(format_args!("listening on {url}, loading the model"));
     let telemetry = Telemetry::default();
+    let mut api_keys = args.api_key.clone();
+    if let Some(path) = &args.api_key_file {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("--api-key-file {}", path.display()))?;
+        api_keys.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from));
+        if api_keys.is_empty() {
+            return Err(anyhow!("--api-key-file {}: holds no key", path.display()));
+        }
+    }
     let config = ServerConfig {
-        api_keys: args.api_key.clone(),
+        api_keys,
         cors_origins: args.cors_origins.clone(),
         trust_request_templates: args.trust_request_chat_template,
         allow_control: args.allow_control,
+        tool_style: args.tool_call_parser,
+        reasoning: args.reasoning_format == "auto",
         telemetry: telemetry.clone(),
         ..ServerConfig::default()
     };

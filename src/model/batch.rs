@@ -30,6 +30,8 @@ pub struct Batch {
     pub samples: Vec<(u32, SampleRow)>,
     /// Ordered by row.
     pub edits: Vec<Edit>,
+    /// Which ids the rows that name a mask may take, one bit each, mask after mask.
+    pub masks: Vec<u32>,
     /// Indices in `tokens` whose final hidden states (normed) come back too.
     pub hidden: Vec<u32>,
     /// Whole blocks to copy before anything else, (from, to).
@@ -45,9 +47,16 @@ impl Batch {
         self.tables.clear();
         self.samples.clear();
         self.edits.clear();
+        self.masks.clear();
         self.copies.clear();
         self.hidden.clear();
         self.logits = false;
+    }
+
+    /// Lets row `sample` of [`Batch::samples`] take only the ids of `mask`, one bit each.
+    pub fn hold(&mut self, sample: usize, mask: &[u32]) {
+        self.masks.extend_from_slice(mask);
+        self.samples[sample].1.mask = (self.masks.len() / mask.len().max(1)) as u32;
     }
 
     /// Adds a row; returns the index of its first token.

@@ -11,16 +11,16 @@ use crate::record::{Binding, Recording};
 
 /// Words of the step's metadata where each list begins.
 #[derive(Default)]
-pub(super) struct Meta {
+pub struct Meta {
     words: Vec<u32>,
     tokens: u32,
-    pub positions: u32,
-    pub slots: u32,
+    pub(super) positions: u32,
+    pub(super) slots: u32,
     rows: u32,
     hidden: u32,
-    pub items: u32,
-    pub merges: u32,
-    pub work: AttnWork,
+    pub(super) items: u32,
+    pub(super) merges: u32,
+    pub(super) work: AttnWork,
 }
 
 impl Meta {
@@ -74,6 +74,16 @@ impl Model {
     /// If the batch exceeds the sizes the model was loaded with: the scheduler keeps to them.
     pub fn record(&self, batch: &Batch, out: &mut Recording) {
         out.clear();
+        let meta = self.record_layers(batch, out);
+        self.record_answers(batch, &meta, out);
+    }
+
+    /// The first part of a step: everything up to the last layer, nothing to come back. What this
+    /// gives belongs to [`Model::record_answers`], which needs the masks of the same batch.
+    ///
+    /// # Panics
+    /// As [`Model::record`].
+    pub fn record_layers(&self, batch: &Batch, out: &mut Recording) -> Meta {
         let tokens = batch.tokens.len() as u32;
         assert!(tokens <= self.options.step_tokens_max, "{tokens} tokens exceed the step budget");
         assert!(batch.samples.len() <= self.options.answers_max() as usize, "too many rows");
@@ -95,8 +105,13 @@ impl Model {
         for l in 0..self.layers.len() {
             self.layer(l, tokens, &meta, out);
         }
-        self.sampling(batch, &meta, out);
-        self.hidden_states(batch, &meta, out);
+        meta
+    }
+
+    /// The rest of a step, in the same recording or in one submitted after it.
+    pub fn record_answers(&self, batch: &Batch, meta: &Meta, out: &mut Recording) {
+        self.sampling(batch, meta, out);
+        self.hidden_states(batch, meta, out);
     }
 
     /// Copies whole blocks of every cache, by way of scratch: no buffer is copied into itself.
@@ -140,6 +155,10 @@ impl Model {
         if !batch.edits.is_empty() {
             out.upload(s.edits.buffer, 0, bytemuck::cast_slice(&batch.edits));
         }
+        if !batch.masks.is_empty() {
+            assert!(batch.masks.len() as u64 * 4 <= s.masks.bytes, "too many masks");
+            out.upload(s.masks.buffer, s.masks.offset, bytemuck::cast_slice(&batch.masks));
+        }
         let at_once = Self::logit_rows(spec, &self.options, &self.facts);
         assert!(!batch.logits || count <= at_once, "logits of {count} rows do not fit at once");
         for first in (0..count).step_by(at_once as usize) {
@@ -170,10 +189,12 @@ impl Model {
                 row_base: first,
                 count: rows,
                 edit_range: edit(first)..edit(first + rows),
+                masked: Self::masked(batch, first, rows),
                 vocab: spec.vocab,
                 stride: stride(spec.vocab),
                 rows: s.rows,
                 edits: s.edits,
+                masks: s.masks,
                 logits: s.logits,
                 weights: s.weights,
                 out: s.out,
@@ -185,6 +206,11 @@ impl Model {
             let bytes = u64::from(count) * u64::from(stride(spec.vocab)) * 4;
             out.download(Binding { bytes, ..s.logits });
         }
+    }
+
+    fn masked(batch: &Batch, first: u32, rows: u32) -> bool {
+        let part = &batch.samples[first as usize..(first + rows) as usize];
+        part.iter().any(|(_, row)| row.mask > 0)
     }
 
     /// Final hidden states of the wanted tokens. They overwrite `h`, which no layer needs any more.

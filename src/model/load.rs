@@ -160,6 +160,7 @@ pub(super) struct Scratch {
     pub meta: Binding,
     pub rows: Binding,
     pub edits: Binding,
+    pub masks: Binding,
     pub out: Binding,
 }
 
@@ -335,6 +336,7 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
         ("step metadata", meta_words(options) * 4),
         ("sampling rows", answers * u64::from(sample::ROW_WORDS) * 4),
         ("sampling edits", edits),
+        ("sampling masks", samples * u64::from(sample::mask_words(spec.vocab)) * 4),
         ("sampled", answers * u64::from(sample::OUT_WORDS) * 4),
     ]
 }
@@ -437,6 +439,7 @@ fn scratch(
         meta: next()?,
         rows: next()?,
         edits: next()?,
+        masks: next()?,
         out: next()?,
     })
 }

@@ -4,10 +4,11 @@ use super::config::ServerConfig;
 use super::error::{ApiError, ApiResult};
 use crate::base::threefry2x32;
 use crate::engine::{EngineHandle, EngineState};
+use crate::text::{Grammars, TextError};
 use axum::http::StatusCode;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch};
 
@@ -36,6 +37,7 @@ pub(super) struct App {
     key: u64,
     replies: AtomicU64,
     noted: Mutex<BTreeSet<String>>,
+    grammars: OnceLock<Result<Grammars, TextError>>,
 }
 
 impl App {
@@ -50,6 +52,7 @@ impl App {
             key: since.as_nanos() as u64,
             replies: AtomicU64::new(0),
             noted: Mutex::new(BTreeSet::new()),
+            grammars: OnceLock::new(),
         }
     }
 
@@ -84,6 +87,17 @@ impl App {
         tokio::task::spawn_blocking(move || work(&engine))
             .await
             .map_err(|_| fault("the prompt could not be processed".to_string()))?
+    }
+
+    /// What makes grammars for the model's vocabulary. The first call takes a moment: off the
+    /// async threads only.
+    pub fn grammars(&self, engine: &EngineHandle) -> ApiResult<&Grammars> {
+        let card = engine.card();
+        let make = || Grammars::new(&card.tokenizer, &card.stop_ids, card.logit_rows);
+        self.grammars.get_or_init(make).as_ref().map_err(|error| {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            ApiError::server(status, "internal_error", error.to_string())
+        })
     }
 
     /// A name that no other reply of this server has, 24 hexadecimal digits.

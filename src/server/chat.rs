@@ -3,13 +3,17 @@
 use super::access::key_holder;
 use super::app::App;
 use super::body;
-use super::choice::Shape;
-use super::error::ApiResult;
+use super::choice::{Reading, Shape};
+use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown};
 use super::prompt::Conversation;
 use super::reply::Prompt;
+use super::structured::{self, Form};
+use super::tools::{self, ToolChoice, Tools};
+use crate::base::TokenId;
 use crate::engine::{EngineHandle, TOP_LOGPROBS_MAX};
+use crate::text::{CallStyle, Grammar, GrammarSource, Tokenizer};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value};
@@ -17,33 +21,108 @@ use std::sync::Arc;
 
 const ROUTE: &str = "/v1/chat/completions";
 
+/// What may stand before an answer's form: a thought, if the model has one.
+const LEAD: &str = "lead: (\"<think>\" thought SPACE?)?\nthought[lazy]: /(.|\\n)*<\\/think>/\n\
+                    SPACE: /[ \\n]{1,4}/";
+/// The same where the prompt has opened it.
+const LEAD_OPEN: &str = "lead: thought SPACE?\nthought[lazy]: /(.|\\n)*<\\/think>/\n\
+                         SPACE: /[ \\n]{1,4}/";
+
+/// A request, read.
+struct Asked {
+    params: Params,
+    conversation: Conversation,
+}
+
+/// What the engine and the answer need beside the parameters.
+struct Ready {
+    ids: Vec<TokenId>,
+    grammar: Option<Arc<dyn Grammar>>,
+    shown: Vec<TokenId>,
+    reading: Option<Reading>,
+}
+
 pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiResult<Response> {
     let engine = app.engine()?;
     let holder = key_holder(&request);
     let body = body::object(&app, request).await?;
-    let (mut params, conversation) = read(&app, &engine, &body)?;
+    let Asked { mut params, conversation } = read(&app, &engine, &body)?;
     params.request.tenant = holder.or(params.request.tenant);
-    let tokens = move |engine: &EngineHandle| {
-        let rendered = conversation.render(engine)?;
-        Ok(engine.card().tokenizer.encode_rendered(&rendered))
-    };
-    let ids = app.off_thread(&engine, tokens).await?;
+    let (shared, form) = (app.clone(), params.form.take());
+    let work = move |engine: &EngineHandle| ready(&shared, engine, &conversation, form);
+    let Ready { ids, grammar, shown, reading } = app.off_thread(&engine, work).await?;
+    params.request.grammar = grammar;
+    params.request.shown = shown;
+    params.reading = reading;
     let prompts = vec![Prompt { ids, text: String::new() }];
     super::reply::generate(&app, &engine, params, Shape::Chat, prompts, "messages").await
 }
 
-fn read(
-    app: &App,
-    engine: &EngineHandle,
-    body: &Map<String, Value>,
-) -> ApiResult<(Params, Conversation)> {
+fn read(app: &App, engine: &EngineHandle, body: &Map<String, Value>) -> ApiResult<Asked> {
     let mut fields = Fields::new(body, "");
     check_model(&mut fields, engine)?;
     let mut params = Params::read(&mut fields)?;
     params.request.logprobs = logprobs(&mut fields)?;
     let conversation = Conversation::read(app, &mut fields)?;
+    if conversation.tools().is_some_and(Tools::forced) {
+        structured::check(&mut fields, "a forced tool_choice")?;
+        if let Some(form) = &params.form {
+            let message = "cannot be used with a forced tool_choice: the answer is a call";
+            return Err(ApiError::field(&form.field, format!("{} {message}", form.field)));
+        }
+    }
     note_unknown(app, ROUTE, &mut fields);
-    Ok((params, conversation))
+    Ok(Asked { params, conversation })
+}
+
+/// Renders, encodes and compiles: text work, off the async threads.
+fn ready(
+    app: &App,
+    engine: &EngineHandle,
+    conversation: &Conversation,
+    form: Option<Form>,
+) -> ApiResult<Ready> {
+    let (card, tools) = (engine.card(), conversation.tools());
+    let rendered = conversation.render(engine)?;
+    let ids = card.tokenizer.encode_rendered(&rendered);
+    let source = conversation.template_source(card);
+    let thinks = app.config.reasoning && source.contains("</think>");
+    let thinking = thinks && rendered.text().trim_end().ends_with("<think>");
+    let style = app.config.tool_style.unwrap_or_else(|| CallStyle::of_template(source));
+    let style = tools.is_some().then_some(style);
+    let lead = if !thinks { None } else { Some(if thinking { LEAD_OPEN } else { LEAD }) };
+    let (field, wanted) = match (tools, style, &form) {
+        (Some(tools), Some(style), _) => {
+            let newer = source.contains("[ARGS]");
+            let calls = tools.grammar(style, newer, &card.tokenizer, form.is_some());
+            ("tools", Some(calls))
+        }
+        (_, _, Some(form)) => (form.field.as_str(), Some(form.source.clone())),
+        _ => ("", None),
+    };
+    let part = form.as_ref().filter(|_| tools.is_some()).map(|form| &form.source);
+    let compile = |source: GrammarSource| {
+        let grammar = app.grammars(engine)?.compile(&source, part, lead);
+        grammar.map_err(|error| tools::fault(&error, field))
+    };
+    let grammar = wanted.map(compile).transpose()?;
+    let shown = shown(&card.tokenizer, style, thinks);
+    let named = tools.is_some_and(|tools| matches!(tools.choice, ToolChoice::Named(_)));
+    let reading = Reading { style, thinks, thinking, named };
+    Ok(Ready { ids, grammar, shown, reading: (thinks || style.is_some()).then_some(reading) })
+}
+
+/// Control tokens that tell the parts of an answer apart.
+fn shown(tokenizer: &Tokenizer, style: Option<CallStyle>, thinks: bool) -> Vec<TokenId> {
+    let calls: &[&str] = match style {
+        Some(CallStyle::Hermes) => &["<tool_call>", "</tool_call>"],
+        Some(CallStyle::Llama) => &["<|python_tag|>"],
+        Some(CallStyle::Mistral) => &["[TOOL_CALLS]", "[ARGS]"],
+        None => &[],
+    };
+    let thoughts: &[&str] = if thinks { &["<think>", "</think>"] } else { &[] };
+    let ids = calls.iter().chain(thoughts).filter_map(|marker| tokenizer.token_id(marker));
+    ids.filter(|id| tokenizer.is_special(*id)).collect()
 }
 
 /// `logprobs` switches them on, `top_logprobs` says how many alternatives.

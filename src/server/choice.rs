@@ -4,6 +4,7 @@
 use super::logprobs::{self, TextLogprobs};
 use crate::base::TokenId;
 use crate::engine::{ModelCard, Output, TokenLogprobs, Usage};
+use crate::text::{AnswerParser, CallStyle, Piece};
 use crate::trace::FinishReason;
 use serde_json::{Value, json};
 
@@ -24,6 +25,90 @@ pub(super) struct Asked {
     pub echo: bool,
 }
 
+/// How the parts of a chat answer are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reading {
+    /// How tools are called, if they may be.
+    pub style: Option<CallStyle>,
+    /// `<think>` tells of thoughts; the prompt has opened one.
+    pub thinks: bool,
+    pub thinking: bool,
+    /// The call was asked for by name, which the finish reason does not tell.
+    pub named: bool,
+}
+
+/// The parser of one answer and the calls that it found.
+struct Parts {
+    reading: Reading,
+    parser: AnswerParser,
+    thought: String,
+    calls: Vec<Call>,
+    /// Tells the ids of calls apart from those of other answers.
+    salt: String,
+}
+
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Parts {
+    fn new(reading: Reading, salt: String) -> Self {
+        let Reading { style, thinks, thinking, .. } = reading;
+        let parser = AnswerParser::new(style, thinks, thinking);
+        Self { reading, parser, thought: String::new(), calls: Vec::new(), salt }
+    }
+
+    /// Takes a piece that is not content; its delta.
+    fn delta(&mut self, piece: Piece) -> Value {
+        match piece {
+            Piece::Content(text) => json!({"content": text}),
+            Piece::Thought(text) => {
+                self.thought.push_str(&text);
+                json!({"reasoning_content": text})
+            }
+            Piece::Call { index, name } => {
+                let id = self.call_id(index);
+                let function = json!({"name": name, "arguments": ""});
+                let call = json!({
+                    "index": index, "id": id, "type": "function", "function": function,
+                });
+                self.calls.push(Call { id, name, arguments: String::new() });
+                json!({"tool_calls": [call]})
+            }
+            Piece::Arguments { index, text } => {
+                if let Some(call) = self.calls.get_mut(index) {
+                    call.arguments.push_str(&text);
+                }
+                json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+            }
+        }
+    }
+
+    /// Mistral's templates insist on nine letters and digits.
+    fn call_id(&self, index: usize) -> String {
+        match self.reading.style {
+            Some(CallStyle::Mistral) => {
+                let tail = &self.salt[self.salt.len().saturating_sub(6)..];
+                format!("{:03}{tail}", index % 1000)
+            }
+            _ => format!("call_{}{index:02}", self.salt),
+        }
+    }
+
+    fn tool_calls(&self) -> Value {
+        let one = |call: &Call| {
+            json!({
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            })
+        };
+        self.calls.iter().map(one).collect()
+    }
+}
+
 /// One choice.
 pub(super) struct Choice {
     asked: Asked,
@@ -37,6 +122,7 @@ pub(super) struct Choice {
     ids: Vec<TokenId>,
     chat: Vec<Value>,
     list: TextLogprobs,
+    parts: Option<Parts>,
     pub end: Option<(FinishReason, Usage)>,
 }
 
@@ -52,8 +138,14 @@ impl Choice {
             ids: Vec::new(),
             chat: Vec::new(),
             list: TextLogprobs::default(),
+            parts: None,
             end: None,
         }
+    }
+
+    /// Tells thoughts and calls apart from content.
+    pub fn read_parts(&mut self, reading: Reading, salt: String) {
+        self.parts = Some(Parts::new(reading, salt));
     }
 
     pub fn prompt(&self) -> &[TokenId] {
@@ -85,20 +177,24 @@ impl Choice {
 
     /// Takes an output; the parts that a stream sends for it. A finish reason has a part of its
     /// own, with nothing else.
-    pub fn take(&mut self, card: &ModelCard, output: Output) -> Option<Value> {
+    pub fn take(&mut self, card: &ModelCard, output: Output) -> Vec<Value> {
         match output {
             Output::Scored(scores) if self.asked.echo && self.asked.logprobs => {
                 let mut part = self.echo(card, &scores);
                 self.add_prompt_ids(&mut part);
-                Some(part)
+                vec![part]
             }
             Output::Token { id, text, logprobs, end } => self.token(card, id, text, logprobs, end),
             Output::Finished { reason, usage } => {
                 self.end = Some((reason, usage));
+                let rest = self.parts.as_mut().map(|p| p.parser.finish()).unwrap_or_default();
+                let mut parts: Vec<_> =
+                    rest.into_iter().map(|piece| self.piece(piece, Value::Null)).collect();
                 let empty = if self.asked.shape == Shape::Chat { json!({}) } else { json!("") };
-                Some(self.part(empty, Value::Null, Some(reason)))
+                parts.push(self.part(empty, Value::Null, Some(self.reason_name(reason))));
+                parts
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
@@ -129,7 +225,7 @@ impl Choice {
         text: String,
         logprobs: Option<TokenLogprobs>,
         end: bool,
-    ) -> Option<Value> {
+    ) -> Vec<Value> {
         // An end token is no content. Scoring clients count on an entry for every token.
         let found = logprobs.filter(|_| self.asked.logprobs && (!end || self.asked.echo));
         let logprobs = match (found, self.asked.shape) {
@@ -148,39 +244,86 @@ impl Choice {
             (None, _) => Value::Null,
         };
         self.offset += text.chars().count();
-        self.text.push_str(&text);
         self.ids.push(id);
-        if text.is_empty() && logprobs.is_null() && !self.asked.token_ids {
-            return None;
-        }
-        let delta = match self.asked.shape {
-            Shape::Chat => json!({"content": text}),
-            Shape::Text => json!(text),
+        let mut pieces = match &mut self.parts {
+            Some(parts) => parts.parser.push(&text),
+            None if text.is_empty() => Vec::new(),
+            None => vec![Piece::Content(text)],
         };
-        let mut part = self.part(delta, logprobs, None);
-        if self.asked.token_ids {
-            part["token_ids"] = json!([id]);
+        if pieces.is_empty() {
+            if logprobs.is_null() && !self.asked.token_ids {
+                return Vec::new();
+            }
+            pieces.push(Piece::Content(String::new()));
         }
-        Some(part)
+        let mut logprobs = Some(logprobs);
+        let mut parts: Vec<_> = pieces
+            .into_iter()
+            .map(|piece| self.piece(piece, logprobs.take().unwrap_or_default()))
+            .collect();
+        if self.asked.token_ids
+            && let Some(first) = parts.first_mut()
+        {
+            first["token_ids"] = json!([id]);
+        }
+        parts
     }
 
-    fn part(&self, delta: Value, logprobs: Value, reason: Option<FinishReason>) -> Value {
+    /// The part for a piece of the answer.
+    fn piece(&mut self, piece: Piece, logprobs: Value) -> Value {
+        let delta = match (piece, &mut self.parts) {
+            (Piece::Content(text), _) => {
+                self.text.push_str(&text);
+                match self.asked.shape {
+                    Shape::Chat => json!({"content": text}),
+                    Shape::Text => json!(text),
+                }
+            }
+            (piece, Some(parts)) => parts.delta(piece),
+            (_, None) => json!({}),
+        };
+        self.part(delta, logprobs, None)
+    }
+
+    /// Calls tell themselves as the reason, unless one was asked for by name.
+    fn reason_name(&self, reason: FinishReason) -> &'static str {
+        let called = |p: &Parts| p.parser.calls() > 0 && !p.reading.named;
+        match reason {
+            FinishReason::Length => "length",
+            _ if self.parts.as_ref().is_some_and(called) => "tool_calls",
+            _ => "stop",
+        }
+    }
+
+    fn part(&self, delta: Value, logprobs: Value, reason: Option<&str>) -> Value {
         let content = if self.asked.shape == Shape::Chat { "delta" } else { "text" };
         let mut part = json!({"index": self.index});
         part[content] = delta;
         part["logprobs"] = logprobs;
-        part["finish_reason"] = json!(reason.map(reason_name));
+        part["finish_reason"] = json!(reason);
         part
+    }
+
+    fn message(&self) -> Value {
+        let mut message = json!({"role": "assistant", "content": self.text, "refusal": null});
+        let Some(parts) = &self.parts else { return message };
+        if !parts.thought.is_empty() {
+            message["reasoning_content"] = json!(parts.thought);
+        }
+        if !parts.calls.is_empty() {
+            message["tool_calls"] = parts.tool_calls();
+            if self.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+        }
+        message
     }
 
     /// The choice of a whole answer.
     pub fn document(self) -> Value {
         let mut choice = json!({"index": self.index});
         match self.asked.shape {
-            Shape::Chat => {
-                let text = self.text;
-                choice["message"] = json!({"role": "assistant", "content": text, "refusal": null});
-            }
+            Shape::Chat => choice["message"] = self.message(),
             Shape::Text => choice["text"] = json!(self.text),
         }
         choice["logprobs"] = match (self.asked.logprobs, self.asked.shape) {
@@ -188,7 +331,7 @@ impl Choice {
             (true, Shape::Chat) => json!({"content": self.chat, "refusal": null}),
             (true, Shape::Text) => self.list.value(),
         };
-        choice["finish_reason"] = json!(self.end.map(|(reason, _)| reason_name(reason)));
+        choice["finish_reason"] = json!(self.end.map(|(reason, _)| self.reason_name(reason)));
         if self.asked.token_ids {
             choice["token_ids"] = json!(self.ids);
             if self.asked.shape == Shape::Text {
@@ -196,12 +339,5 @@ impl Choice {
             }
         }
         choice
-    }
-}
-
-fn reason_name(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Length => "length",
-        _ => "stop",
     }
 }

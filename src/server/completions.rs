@@ -9,6 +9,8 @@ use super::error::ApiResult;
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown, token_ids};
 use super::reply::Prompt;
+use super::structured::Form;
+use super::tools::{self, Tools};
 use crate::base::TokenId;
 use crate::engine::{EngineHandle, Question};
 use axum::extract::{Request, State};
@@ -36,9 +38,16 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
     let body = body::object(&app, request).await?;
     let (mut params, inputs) = read(&app, &engine, &body)?;
     params.request.tenant = holder.or(params.request.tenant);
-    let echo = params.echo;
-    let encode = move |engine: &EngineHandle| Ok(prompts(engine, inputs, echo));
-    let prompts = app.off_thread(&engine, encode).await?;
+    let (echo, form, shared) = (params.echo, params.form.take(), app.clone());
+    let work = move |engine: &EngineHandle| {
+        let compile = |form: Form| {
+            let grammar = shared.grammars(engine)?.compile(&form.source, None, None);
+            grammar.map_err(|error| tools::fault(&error, &form.field))
+        };
+        Ok((form.map(compile).transpose()?, prompts(engine, inputs, echo)))
+    };
+    let (grammar, prompts) = app.off_thread(&engine, work).await?;
+    params.request.grammar = grammar;
     super::reply::generate(&app, &engine, params, Shape::Text, prompts, "prompt").await
 }
 
@@ -75,6 +84,9 @@ fn read(
     if fields.string("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
         let message = "is not supported: this model has no tokens for filling in the middle";
         return Err(fields.wrong("suffix", message));
+    }
+    if Tools::read(&mut fields)?.is_some() {
+        return Err(fields.wrong("tools", "are called in /v1/chat/completions only"));
     }
     let inputs = inputs(&mut fields, "prompt", PROMPTS_MAX)?;
     note_unknown(app, ROUTE, &mut fields);

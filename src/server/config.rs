@@ -1,6 +1,7 @@
 //! How the server is set up. Addresses are the caller's: it brings the bound listener.
 
 use super::telemetry::Telemetry;
+use crate::text::CallStyle;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -24,6 +25,10 @@ pub struct ServerConfig {
     pub trust_request_templates: bool,
     /// Lets clients change policies and limits while requests run.
     pub allow_control: bool,
+    /// How the model writes calls of tools; `None`: as its chat template does.
+    pub tool_style: Option<CallStyle>,
+    /// Tells `<think>…</think>` apart as `reasoning_content`.
+    pub reasoning: bool,
     /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
     pub telemetry: Telemetry,
 }
@@ -40,6 +45,8 @@ impl Default for ServerConfig {
             idle_timeout: Duration::from_secs(120),
             trust_request_templates: false,
             allow_control: false,
+            tool_style: None,
+            reasoning: true,
             telemetry: Telemetry::default(),
         }
     }

@@ -99,6 +99,11 @@ impl ApiError {
             GenerateError::SlowReader(_) | GenerateError::Cancelled => {
                 Self::server(StatusCode::INTERNAL_SERVER_ERROR, "cancelled", message)
             }
+            // The form came from the client, and so did what could not be followed in it.
+            GenerateError::Grammar(_) => {
+                let (status, code) = (StatusCode::BAD_REQUEST, Some("invalid_grammar"));
+                Self::new(status, code, message).with_param("response_format")
+            }
             GenerateError::QueueTimeout { retry_seconds, .. } => {
                 Self::too_many("queue_timeout", message).with_retry(*retry_seconds)
             }

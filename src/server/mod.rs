@@ -25,9 +25,11 @@ mod reply;
 mod routes;
 mod sse;
 mod state;
+mod structured;
 mod telemetry;
 mod timings;
 mod tokens;
+mod tools;
 
 pub use app::ModelState;
 pub use config::ServerConfig;

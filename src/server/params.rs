@@ -2,9 +2,10 @@
 //! the engine, which knows the model.
 
 use super::app::App;
-use super::choice::{Asked, Shape};
+use super::choice::{Asked, Reading, Shape};
 use super::error::{ApiError, ApiResult};
 use super::fields::Fields;
+use super::structured::{self, Form};
 use crate::base::TokenId;
 use crate::engine::{EngineHandle, GenerateRequest};
 use axum::http::StatusCode;
@@ -14,6 +15,33 @@ use serde_json::Value;
 const WITHOUT_EFFECT: [&str; 6] =
     ["metadata", "store", "service_tier", "parallel_tool_calls", "prompt_cache_key", "verbosity"];
 
+/// Fields of other servers that would change an answer and are not here, each with the value under
+/// which it changes nothing.
+const NOT_HERE: [(&str, &str); 22] = [
+    ("prompt_logprobs", "null"),
+    ("use_beam_search", "false"),
+    ("length_penalty", "1.0"),
+    ("allowed_token_ids", "null"),
+    ("bad_words", "[]"),
+    ("include_stop_str_in_output", "false"),
+    ("skip_special_tokens", "true"),
+    ("spaces_between_special_tokens", "true"),
+    ("truncate_prompt_tokens", "null"),
+    ("logits_processors", "null"),
+    ("documents", "null"),
+    ("continue_final_message", "false"),
+    ("kv_transfer_params", "null"),
+    ("audio", "null"),
+    ("prediction", "null"),
+    ("web_search_options", "null"),
+    ("n_probs", "0"),
+    ("mirostat", "0"),
+    ("typical_p", "1.0"),
+    ("dry_multiplier", "0.0"),
+    ("xtc_probability", "0.0"),
+    ("dynatemp_range", "0.0"),
+];
+
 /// A parsed request, its prompt still missing.
 pub(super) struct Params {
     pub stream: bool,
@@ -22,6 +50,10 @@ pub(super) struct Params {
     pub timings: bool,
     /// The prompt comes back before the answer.
     pub echo: bool,
+    /// What the answer is held to.
+    pub form: Option<Form>,
+    /// How the parts of an answer are told apart.
+    pub reading: Option<Reading>,
     pub request: GenerateRequest,
     /// The name under which the token limit came.
     limit_name: &'static str,
@@ -32,6 +64,10 @@ impl Params {
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let (limit_name, max_tokens) = token_limit(fields)?;
         refuse_unsupported(fields)?;
+        let form = structured::read(fields)?;
+        if let Some(form) = &form {
+            structured::check(fields, &form.field)?;
+        }
         let request = GenerateRequest {
             max_tokens,
             min_tokens: fields.count("min_tokens")?,
@@ -63,6 +99,8 @@ impl Params {
             return_token_ids: fields.boolean("return_token_ids")?.unwrap_or(false),
             timings: timings(fields)?,
             echo: false,
+            form,
+            reading: None,
             request,
             limit_name,
         })
@@ -142,23 +180,26 @@ fn choices(fields: &mut Fields<'_>) -> ApiResult<Option<u32>> {
     }
 }
 
-/// What the API has and this server does not: refused, so that nobody takes the answer for it.
+/// What other servers have and this one does not: refused, so that nobody takes the answer for it.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> ApiResult<()> {
-    if let Some(format) = fields.object("response_format")?
-        && format.get("type").and_then(Value::as_str) != Some("text")
-    {
-        let message = "supports only {\"type\":\"text\"}";
-        return Err(fields.wrong("response_format", message));
-    }
-    let choice = fields.get("tool_choice").and_then(Value::as_str);
-    for name in ["tools", "functions"] {
-        let some = fields.array(name)?.is_some_and(|tools| !tools.is_empty());
-        if some && choice != Some("none") {
-            let message = "cannot be called: this server answers with text only";
+    for (name, neutral) in NOT_HERE {
+        let Some(value) = fields.get(name) else { continue };
+        let neutral: Value = serde_json::from_str(neutral).unwrap_or_default();
+        let same = match (value.as_f64(), neutral.as_f64()) {
+            (Some(value), Some(neutral)) => value == neutral,
+            _ => *value == neutral,
+        };
+        if !same {
+            let message = format!("is not supported here; leave it out, or give {neutral}");
             return Err(fields.wrong(name, message));
         }
     }
-    Ok(())
+    match fields.array("modalities")? {
+        Some(list) if list.iter().any(|kind| kind != "text") => {
+            Err(fields.wrong("modalities", "can be [\"text\"] only"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `user`, or `safety_identifier` in its place. (Where clients bring keys, the key counts.)

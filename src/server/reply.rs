@@ -64,7 +64,11 @@ pub(super) async fn generate(
             let index = generations.len();
             generations.push(generation);
             let (asked, ids) = (params.asked(shape), prompt.ids.clone());
-            reply.choices.push(Choice::new(asked, index, ids, prompt.text.clone()));
+            let mut choice = Choice::new(asked, index, ids, prompt.text.clone());
+            if let Some(reading) = params.reading {
+                choice.read_parts(reading, app.fresh_id());
+            }
+            reply.choices.push(choice);
         }
     }
     app.config.telemetry.observe_choices(generations.len());
@@ -133,8 +137,9 @@ impl Reply {
         let last = matches!(output, Output::Finished { .. });
         self.observe(&output);
         let card = self.card.clone();
-        let part = self.choices.get_mut(index).and_then(|choice| choice.take(&card, output));
-        let mut chunks: Vec<_> = part.into_iter().map(|part| self.chunk(part)).collect();
+        let choice = self.choices.get_mut(index);
+        let parts = choice.map(|choice| choice.take(&card, output)).unwrap_or_default();
+        let mut chunks: Vec<_> = parts.into_iter().map(|part| self.chunk(part)).collect();
         let complete = last && self.choices.iter().all(|choice| choice.end.is_some());
         if complete && self.include_usage {
             let mut chunk = self.frame("chunk");

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// What to encode.
 enum Source {
-    Chat(Conversation),
+    Chat(Box<Conversation>),
     Text { text: String, markers: bool, begin: bool },
 }
 
@@ -41,7 +41,7 @@ impl Source {
             return Ok(Self::Text { text: text.to_string(), markers, begin });
         }
         if fields.get("messages").is_some() {
-            return Conversation::read(app, fields).map(Self::Chat);
+            return Ok(Self::Chat(Box::new(Conversation::read(app, fields)?)));
         }
         Err(fields.wrong("prompt", "is required (or content, or messages)"))
     }

@@ -54,6 +54,8 @@ pub enum TextError {
         "chat template list has no entry `default` (found: {found}); name one with --chat-template"
     )]
     NoDefaultTemplate { found: String },
+    #[error("the grammar is not usable: {0}")]
+    Grammar(String),
     #[error("stop[{index}] is empty; remove it")]
     EmptyStop { index: usize },
     #[error("stop has {count} entries; at most {max} are allowed")]
@@ -71,6 +73,7 @@ impl TextError {
                 | Self::OutputTooLong { .. }
                 | Self::ReservedKwarg(_)
                 | Self::NoMark
+                | Self::Grammar(_)
                 | Self::EmptyStop { .. }
                 | Self::TooManyStops { .. }
         )

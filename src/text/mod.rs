@@ -1,13 +1,19 @@
 //! Text in, ids out, text back: tokenizer, streaming detokenizer, stop strings, chat templates.
 //!
 //! Invariants: text that came from a user never becomes a control token (`markers`, `shield`);
-//! streamed text equals the decode of all ids and never holds half a character (`stream`).
+//! streamed text equals the decode of all ids and never holds half a character (`stream`); what an
+//! answer is held to says which ids may come next (`guide`), what it holds is told apart (`answer`).
 
 mod added;
+mod answer;
+mod call;
 mod choose;
 mod encoder;
 mod error;
 mod exchange;
+#[cfg(feature = "grammar")]
+mod grammar;
+mod guide;
 mod jinja;
 mod pre;
 mod pyjson;
@@ -21,8 +27,12 @@ mod tokenizer;
 mod vocab;
 
 pub use added::Markers;
+pub use answer::{AnswerParser, CallStyle, Piece};
 pub use choose::{ChosenTemplate, TemplateSources};
 pub use error::TextError;
+#[cfg(feature = "grammar")]
+pub use grammar::{GrammarSource, Grammars, JSON_OBJECT};
+pub use guide::{Grammar, Guide, GuideError, Mask, Next};
 pub use stop::{StopMatcher, StopStep, check_stops};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Message, RenderOptions, Rendered};

@@ -114,6 +114,11 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
+    /// One that has text behind it, so that nothing is stripped.
+    pub fn inside() -> Self {
+        Self { pieces: 1, strip_over: true, ..Self::default() }
+    }
+
     pub fn push(&mut self, decoding: &Decoding, piece: &str, out: &mut String) {
         match decoding {
             Decoding::ByteLevel => {
@@ -246,6 +251,11 @@ impl TextStream {
         let mut out = String::new();
         self.tokenizer.push_id(&mut self.decoder, id, &mut out);
         out
+    }
+
+    /// The text of a control token that is content for once, after what was held back.
+    pub fn push_shown(&mut self, id: TokenId) -> String {
+        self.finish() + &self.tokenizer.token_text(id)
     }
 
     /// What was held back; a character that was never completed is one U+FFFD.

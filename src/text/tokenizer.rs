@@ -265,6 +265,17 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes of one token where other text stands before it; `None` where it has no text.
+    pub fn inner_bytes(&self, id: TokenId) -> Option<Vec<u8>> {
+        let piece = self.piece(id).filter(|_| !self.is_special(id))?;
+        Some(self.decoding.bytes(piece).unwrap_or_else(|| {
+            let (mut decoder, mut out) = (Decoder::inside(), String::new());
+            decoder.push(&self.decoding, piece, &mut out);
+            decoder.finish(&self.decoding, &mut out);
+            out.into_bytes()
+        }))
+    }
+
     pub fn token_id(&self, token: &str) -> Option<TokenId> {
         let added = self.markers.at(token, 0).find(|(content, _)| *content == token);
         added.map(|(_, a)| a.id).or_else(|| self.encoder.token_id(token))

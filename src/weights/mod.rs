@@ -10,6 +10,8 @@ mod error;
 mod field;
 mod gguf;
 mod hf;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod recode;
 mod source;
 mod tensor;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Every command.
-const COMMANDS: [&[&str]; 13] = [
+const COMMANDS: [&[&str]; 15] = [
     &[],
     &["serve"],
     &["generate"],
@@ -20,6 +20,8 @@ const COMMANDS: [&[&str]; 13] = [
     &["convert"],
     &["bench"],
     &["bench", "model"],
+    &["bench", "serve"],
+    &["completions"],
     &["--version"],
 ];
 

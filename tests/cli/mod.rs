@@ -1,7 +1,10 @@
 //! Rows of the command line: the built program, run as a user runs it.
 
+mod bench_serve;
 mod chat;
 mod commands;
+mod config;
+mod docs;
 mod errors;
 mod help;
 mod readme;
@@ -10,8 +13,11 @@ mod serve;
 use crate::support::Rows;
 
 pub fn rows(rows: &mut Rows) {
+    bench_serve::rows(rows);
     chat::rows(rows);
     commands::rows(rows);
+    config::rows(rows);
+    docs::rows(rows);
     errors::rows(rows);
     help::rows(rows);
     readme::rows(rows);

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
-    Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, Probe, Probed, RunError, RunFuture,
-    Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow, SwapFuture,
+    Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, NextIds, Probe, Probed, RunError,
+    RunFuture, Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow,
+    SwapFuture,
     TokenLogprobs, Wanted,
 };
 use tilewright::sched::BlockSwap;
@@ -100,6 +101,19 @@ pub fn hashed() -> Answer {
     })
 }
 
+/// `token` if the mask allows it; else one of those it does, the end before others now and then:
+/// a function of the history alone.
+fn held(token: TokenId, mask: &[u32], history: &[TokenId]) -> TokenId {
+    let allowed = |id: TokenId| mask[id as usize / 32] >> (id % 32) & 1 == 1;
+    let hash = history.iter().fold(7u64, |h, &t| (h ^ u64::from(t)).wrapping_mul(0x100_0000_01b3));
+    let all: Vec<TokenId> = (0..1551).filter(|id| allowed(*id)).collect();
+    match all.contains(&END) && hash >> 20 & 1 == 0 {
+        _ if allowed(token) => token,
+        true => END,
+        false => all[(hash >> 24) as usize % all.len()],
+    }
+}
+
 pub struct FakeRunner {
     knobs: Arc<Knobs>,
     block_size: usize,
@@ -122,6 +136,9 @@ impl FakeRunner {
         }
         while sample.banned.contains(&token) {
             token += 1;
+        }
+        if let Some(mask) = sample.guide.and_then(NextIds::mask) {
+            token = held(token, &mask, &history);
         }
         let mut sampled = Sampled::new(token);
         let poison = self.knobs.poison.load(Ordering::SeqCst);

@@ -6,6 +6,7 @@ mod asked;
 mod choices;
 mod faults;
 mod fields;
+mod guided;
 mod held;
 mod life;
 mod policies;
@@ -19,6 +20,7 @@ pub fn rows(rows: &mut Rows) {
     stops::rows(rows);
     fields::rows(rows);
     held::rows(rows);
+    guided::rows(rows);
     life::rows(rows);
     faults::rows(rows);
     asked::rows(rows);

@@ -5,6 +5,7 @@ mod draws;
 mod edits;
 mod exact;
 mod logprobs;
+mod masks;
 mod step;
 
 use crate::support::{On, Rows};
@@ -21,6 +22,7 @@ pub fn rows(rows: &mut Rows) {
             ("edits_come_in_order", edits::come_in_order),
             ("edits_stay_in_their_row", edits::stay_in_their_row),
             ("edits_change_the_draw_before_temperature", edits::before_temperature),
+            ("masks_keep_rows_to_their_ids", masks::keep_rows_to_their_ids),
             ("logprobs_are_of_raw_logits", logprobs::are_of_raw_logits),
             ("top_logprobs_are_ordered", logprobs::top_are_ordered),
             ("broken_rows_are_flagged_alone", logprobs::broken_rows_are_flagged_alone),

@@ -13,6 +13,8 @@ pub struct Step {
     pub logits: Vec<Vec<f32>>,
     pub rows: Vec<SampleRow>,
     pub edits: Vec<Edit>,
+    /// Bits of the ids that rows with a mask may take.
+    pub masks: Vec<u32>,
 }
 
 /// What came back for one row.
@@ -60,10 +62,12 @@ impl Step {
             row_base: part.start as u32,
             count: part.len() as u32,
             edit_range: first as u32..(first + edits) as u32,
+            masked: self.rows[part.clone()].iter().any(|row| row.mask > 0),
             vocab: self.vocab as u32,
             stride: stride as u32,
             rows: lab.words(bytemuck::cast_slice(&self.rows)),
             edits: lab.words(bytemuck::cast_slice(&self.edits)),
+            masks: lab.words(&self.masks),
             logits: lab.floats(&logits),
             weights: lab.floats(&vec![f32::NAN; logits.len()]),
             out: lab.words(&vec![0; self.rows.len() * words]),

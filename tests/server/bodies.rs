@@ -170,7 +170,8 @@ fn body() -> impl Strategy<Value = Value> {
     let names = "n best_of seed tools tool_choice functions logit_bias stream stream_options \
         response_format max_tokens max_completion_tokens min_tokens top_p top_k min_p temperature \
         presence_penalty frequency_penalty repetition_penalty logprobs top_logprobs ignore_eos \
-        stop_token_ids return_token_ids user suffix echo chat_template_kwargs stop model wibble";
+        stop_token_ids return_token_ids user suffix echo chat_template_kwargs stop model wibble \
+        structured_outputs guided_json guided_regex guided_choice json_schema parallel_tool_calls";
     let names: Vec<&'static str> = names.split_whitespace().collect();
     let field = (prop::sample::select(names), value());
     let prompt = prop_oneof![

@@ -16,8 +16,10 @@ pub mod shapes;
 #[cfg(feature = "cli")]
 mod soak;
 mod sockets;
+mod structured;
 mod telemetry;
 mod tokens;
+mod tools;
 
 use crate::support::Rows;
 
@@ -28,6 +30,8 @@ pub fn rows(rows: &mut Rows) {
     bodies::rows(rows);
     access::rows(rows);
     sockets::rows(rows);
+    structured::rows(rows);
+    tools::rows(rows);
     client::rows(rows);
     echo::rows(rows);
     openapi::rows(rows);

@@ -100,11 +100,24 @@ fn wrong_values() {
         ("return_token_ids", json!(1)),
         ("model", json!(5)),
         ("stream_options", json!(true)),
-        ("response_format", json!({"type": "json_object"})),
-        ("response_format", json!({})),
+        ("best_of", json!(0)),
         ("response_format", json!("text")),
-        ("tools", json!([{"type": "function", "function": {"name": "f"}}])),
+        ("structured_outputs", json!("json")),
         ("tools", json!(long)),
+        // Of other servers, and not here.
+        ("prompt_logprobs", json!(1)),
+        ("use_beam_search", json!(true)),
+        ("allowed_token_ids", json!([5])),
+        ("bad_words", json!(["x"])),
+        ("include_stop_str_in_output", json!(true)),
+        ("skip_special_tokens", json!(false)),
+        ("truncate_prompt_tokens", json!(8)),
+        ("continue_final_message", json!(true)),
+        ("n_probs", json!(2)),
+        ("mirostat", json!(2)),
+        ("typical_p", json!(0.5)),
+        ("dry_multiplier", json!(0.8)),
+        ("modalities", json!(["text", "audio"])),
     ];
     for (path, body) in bodies() {
         for (field, value) in &wrong {
@@ -117,6 +130,15 @@ fn wrong_values() {
     for (field, value) in [("suffix", json!("x")), ("echo", json!(1))] {
         let refused = host.refused(TEXT, &json!({"prompt": "q", field: value}));
         assert_eq!((refused.status, refused.param.as_str()), (400, field));
+    }
+    for (path, body) in bodies() {
+        let more = json!({"n": 2, "best_of": 3});
+        assert_eq!(host.refused(path, &with(body.clone(), more)).param, "best_of");
+        // Under these they change nothing.
+        let neutral = json!({"n": 2, "best_of": 2, "prompt_logprobs": null, "use_beam_search": false,
+            "length_penalty": 1, "skip_special_tokens": true, "bad_words": [], "typical_p": 1,
+            "modalities": ["text"]});
+        assert_eq!(host.ok(path, &with(body, neutral))["choices"].as_array().unwrap().len(), 2);
     }
     let right = json!({"n": 1, "best_of": 1, "seed": -5, "top_k": -1, "tools": [],
         "response_format": {"type": "text"}, "stop": ["a", "b", "c", "d"], "temperature": 2});

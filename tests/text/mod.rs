@@ -1,9 +1,14 @@
 //! Rows of `text`. Expected values come from Hugging Face `tokenizers` and `transformers`, or are
 //! written by hand where the row says so.
 
+mod answer;
 mod choose;
 mod gemma;
+#[cfg(feature = "grammar")]
+mod grammar;
 mod marks;
+#[cfg(feature = "grammar")]
+pub mod schemas;
 mod sentence;
 mod smollm;
 mod stops;
@@ -17,6 +22,9 @@ use tilewright::text::{ChatTemplate, StopMatcher, TextStream, Tokenizer, Tokeniz
 
 pub fn rows(rows: &mut Rows) {
     tokenizer::rows(rows);
+    answer::rows(rows);
+    #[cfg(feature = "grammar")]
+    grammar::rows(rows);
     stream::rows(rows);
     stops::rows(rows);
     template::rows(rows);

@@ -1,0 +1,185 @@
+//! `response_format` and its extras: answers have the form they were asked for, faults of a form
+//! are the client's, and what could cut an answer is refused.
+
+use super::host::{CHAT, Host, Setup, TEXT};
+use super::shapes::with;
+use crate::engine::fake::hashed;
+use crate::support::Rows;
+use crate::text::schemas::valid;
+use serde_json::{Value, json};
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("server::answers_have_the_form_asked_for", forms);
+    rows.add("server::forms_stream_and_repeat_by_seed", streams);
+    rows.add("server::bad_forms_are_refused", refused);
+    rows.add("server::forms_refuse_what_would_cut_them", conflicts);
+    rows.add("server::forms_come_after_thoughts", after_thoughts);
+}
+
+fn chat(more: Value) -> Value {
+    with(json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400}), more)
+}
+
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "kind": {"enum": ["cat", "dog"]},
+            "ages": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99},
+                "minItems": 1, "maxItems": 3},
+        },
+        "required": ["kind", "ages"],
+        "additionalProperties": false,
+    })
+}
+
+fn named() -> Value {
+    json!({"type": "json_schema",
+        "json_schema": {"name": "pet", "strict": true, "schema": schema()}})
+}
+
+fn text(answer: &Value) -> String {
+    let choice = &answer["choices"][0];
+    let found = choice["message"]["content"].as_str().or(choice["text"].as_str());
+    found.unwrap_or_else(|| panic!("{answer}")).to_string()
+}
+
+fn is_pet(answer: &Value) {
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+    let value: Value =
+        serde_json::from_str(&text(answer)).unwrap_or_else(|e| panic!("{e}: {answer}"));
+    valid(&schema(), &schema(), &value).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn forms() {
+    // What this model says of itself is never of any form.
+    let host = Setup::new(hashed()).start();
+    for more in [
+        json!({"response_format": named()}),
+        json!({"response_format": {"type": "json_object", "schema": schema()}}),
+        json!({"structured_outputs": {"json": schema()}}),
+        json!({"structured_outputs": {"json": schema().to_string()}}),
+        json!({"guided_json": schema()}),
+        json!({"json_schema": schema()}),
+    ] {
+        is_pet(&host.ok(CHAT, &chat(more.clone())));
+        is_pet(&host.ok(TEXT, &with(json!({"prompt": "A pet: ", "max_tokens": 400}), more)));
+    }
+    for more in [
+        json!({"structured_outputs": {"regex": "[ab]{3}-[0-9]{2}"}}),
+        json!({"guided_regex": "[ab]{3}-[0-9]{2}"}),
+        json!({"structured_outputs": {"grammar": "start: /[ab]{3}/ \"-\" /[0-9]{2}/"}}),
+        json!({"guided_grammar": "start: /[ab]{3}/ \"-\" /[0-9]{2}/"}),
+    ] {
+        let answer = text(&host.ok(CHAT, &chat(more)));
+        let (letters, digits) = answer.split_once('-').unwrap_or_else(|| panic!("{answer}"));
+        assert!(letters.len() == 3 && letters.bytes().all(|b| b"ab".contains(&b)), "{answer}");
+        assert!(digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_digit()), "{answer}");
+    }
+    for field in ["guided_choice", "structured_outputs"] {
+        let list = json!(["yes", "no", "it \"depends\""]);
+        let value = if field == "guided_choice" { list } else { json!({"choice": list}) };
+        let answer = text(&host.ok(CHAT, &chat(json!({field: value}))));
+        assert!(["yes", "no", "it \"depends\""].contains(&answer.as_str()), "{answer}");
+    }
+    let none = host.ok(CHAT, &chat(json!({"response_format": {"type": "text"}, "max_tokens": 3})));
+    assert_eq!(none["choices"][0]["finish_reason"], "length");
+    let any = json!({"response_format": {"type": "json_object"}, "n": 5});
+    for choice in host.ok(CHAT, &chat(any))["choices"].as_array().unwrap() {
+        let content = choice["message"]["content"].as_str().unwrap();
+        if choice["finish_reason"] == "stop" {
+            assert!(serde_json::from_str::<Value>(content).unwrap().is_object(), "{content}");
+        }
+    }
+}
+
+fn streams() {
+    let host = Setup::new(hashed()).start();
+    let body = chat(json!({"response_format": named(), "seed": 4, "n": 2, "logprobs": true}));
+    let whole = host.ok(CHAT, &body);
+    let frames = host.stream(CHAT, &with(body.clone(), json!({"stream": true})));
+    for index in 0..2 {
+        let of = |frame: &&Value| frame["choices"][0]["index"] == index;
+        let content: String = frames
+            .iter()
+            .filter(of)
+            .filter_map(|f| f["choices"][0]["delta"]["content"].as_str())
+            .collect();
+        assert_eq!(content, whole["choices"][index]["message"]["content"].as_str().unwrap());
+    }
+    assert_eq!(host.ok(CHAT, &body)["choices"], whole["choices"], "the same seed, the same answer");
+}
+
+fn refused() {
+    let host = Host::says("x");
+    let remote = json!({"$ref": "https://example.org/pet.json"});
+    let deep = (0..100).fold(json!({}), |inner, _| json!({"allOf": [inner, {"type": "object"}]}));
+    let form = |schema: Value| json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}});
+    for (more, param) in [
+        (json!({"response_format": "json"}), "response_format"),
+        (json!({"response_format": {}}), "response_format.type"),
+        (json!({"response_format": {"type": "xml"}}), "response_format.type"),
+        (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
+            "response_format.json_schema.name",
+        ),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a b"}}}),
+            "response_format.json_schema.name",
+        ),
+        (form(json!(3)), "response_format.json_schema.schema"),
+        (form(remote), "response_format.json_schema.schema"),
+        (form(json!({"type": "pet"})), "response_format.json_schema.schema"),
+        (form(json!({"type": "string", "pattern": "("})), "response_format.json_schema.schema"),
+        (form(json!({"x-guidance": 3})), "response_format.json_schema.schema"),
+        (json!({"guided_regex": "("}), "guided_regex"),
+        (json!({"guided_choice": []}), "guided_choice"),
+        (json!({"guided_choice": [1]}), "guided_choice"),
+        (json!({"guided_json": "{"}), "guided_json"),
+        (json!({"grammar": "root ::= \"a\""}), "grammar"),
+        (json!({"structured_outputs": {"lua": "x"}}), "structured_outputs.lua"),
+        (
+            json!({"structured_outputs": {"regex": "a", "grammar": "start: \"a\""}}),
+            "structured_outputs",
+        ),
+        (json!({"guided_regex": "a", "guided_json": {}}), "guided_regex"),
+    ] {
+        let error = host.refused(CHAT, &chat(more.clone()));
+        assert_eq!((error.status, error.param.as_str()), (400, param), "{more}: {error:?}");
+        assert!(error.message.contains(param), "{error:?}");
+    }
+    let reply = host.post(CHAT, &chat(form(deep)));
+    assert!(reply.status == 400 || reply.status == 200, "{}", reply.body);
+}
+
+fn conflicts() {
+    let host = Host::says("x");
+    for (field, value) in [
+        ("stop", json!("}")),
+        ("stop", json!(["a"])),
+        ("stop_token_ids", json!([7])),
+        ("ignore_eos", json!(true)),
+        ("min_tokens", json!(4)),
+    ] {
+        let body = chat(json!({"response_format": named(), field: value}));
+        let error = host.refused(CHAT, &body);
+        assert_eq!((error.status, error.param.as_str()), (400, field), "{error:?}");
+    }
+    let harmless = json!({"response_format": named(), "stop": [], "ignore_eos": false});
+    assert_eq!(host.post(CHAT, &chat(harmless)).status, 200);
+}
+
+/// A model whose template opens a thought thinks first, freely, and then answers in the form.
+fn after_thoughts() {
+    let card = crate::engine::fake::card();
+    let source = "{% for m in messages %}{{ m.content }}{% endfor %}<think>{# </think> #}";
+    let template = Some(card.tokenizer.template(source).unwrap());
+    let card = tilewright::engine::ModelCard { template, ..card };
+    let says = crate::engine::fake::ids("Hm, a dog.</think>\n\n{\"kind\": \"dog\", \"ages\": [3]}");
+    let host = Setup { card, ..Setup::new(crate::engine::fake::script(says)) }.start();
+    let answer = host.ok(CHAT, &chat(json!({"response_format": named()})));
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(message["reasoning_content"], "Hm, a dog.");
+    assert_eq!(message["content"], "{\"kind\": \"dog\", \"ages\": [3]}");
+}
