@@ -69,7 +69,7 @@ fn has_display() -> bool {
 enum Done {
     Open(PathBuf),
     Problem(String),
-    Compared(Result<Comparison>),
+    Compared(Result<Box<Comparison>>),
     Simulated(Result<Vec<Stamped>>),
 }
 
@@ -155,7 +155,7 @@ impl App {
             match done {
                 Done::Open(path) => self.open(&path),
                 Done::Problem(text) => self.problem(text),
-                Done::Compared(Ok(comparison)) => self.viewer.compare(Some(comparison)),
+                Done::Compared(Ok(comparison)) => self.viewer.compare(Some(*comparison)),
                 Done::Compared(Err(error)) => {
                     self.viewer.compare(None);
                     self.problem(crate::told(&error));
@@ -253,7 +253,9 @@ impl App {
 
     fn what_if(&self, policies: Policies, limits: Limits) {
         let events: Vec<Stamped> = self.viewer.history().events().cloned().collect();
-        self.background(move || Some(Done::Compared(compare(&events, policies, limits))));
+        self.background(move || {
+            Some(Done::Compared(compare(&events, policies, limits).map(Box::new)))
+        });
     }
 
     fn ask(&self) {

@@ -17,7 +17,6 @@ mod rope;
 mod self_check;
 mod spec;
 
-pub use crate::kernels::experts::Scoring;
 pub use batch::{Batch, BatchRow, Edit, SampleResult, SampleRow};
 pub use error::ModelError;
 pub use family::{FAMILIES, Family};
