@@ -4,6 +4,10 @@
 mod bench;
 #[path = "main/chat.rs"]
 mod chat;
+#[path = "main/claim_args.rs"]
+mod claim_args;
+#[path = "main/claims.rs"]
+mod claims;
 #[path = "main/cli.rs"]
 mod cli;
 #[path = "main/convert.rs"]
@@ -25,7 +29,6 @@ mod live;
 mod log;
 #[path = "main/model.rs"]
 mod model;
-#[cfg(feature = "server")]
 #[path = "main/policies.rs"]
 mod policies;
 #[path = "main/quality.rs"]
@@ -36,11 +39,15 @@ mod recording;
 #[cfg(feature = "viewer")]
 #[path = "main/remote.rs"]
 mod remote;
+#[path = "main/replay.rs"]
+mod replay;
 #[cfg(feature = "server")]
 #[path = "main/serve.rs"]
 mod serve;
 #[path = "main/session.rs"]
 mod session;
+#[path = "main/sim.rs"]
+mod sim;
 #[path = "main/verify.rs"]
 mod verify;
 #[cfg(feature = "viewer")]
@@ -49,9 +56,13 @@ mod view;
 #[cfg(feature = "window")]
 #[path = "main/watch.rs"]
 mod watch;
+#[path = "main/what_if.rs"]
+mod what_if;
 #[cfg(feature = "window")]
 #[path = "main/window.rs"]
 mod window;
+#[path = "main/workload.rs"]
+mod workload;
 
 use clap::Parser;
 use cli::{Bench, Cli, Command};
@@ -78,7 +89,12 @@ fn main() -> ExitCode {
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Quality(args)) => quality::run(&args),
         Some(Command::Convert(args)) => convert::run(&args),
+        Some(Command::Sim(args)) => sim::run(&args),
+        Some(Command::Replay(args)) => replay::run(args),
+        Some(Command::WhatIf(args)) => what_if::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
+        Some(Command::Bench(Bench::All(args))) => claims::run_all(&args),
+        Some(Command::Bench(Bench::Claim(claim))) => claims::run(claim.name(), claim.args()),
         #[cfg(feature = "viewer")]
         Some(Command::View(args)) => view::run(args),
         None => return alone(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::BufReader;
 use tilewright::base::{RequestId, SequenceId, TokenId};
 use tilewright::trace::{
-    Attribution, Event, FinishReason, Gap, Measures, Parts, Reader, RowCost, Sink, Slo, Stamped,
+    Attribution, Event, FinishReason, Gap, Measures, Parts, Reader, Sink, Slo, Stamped, StepCost,
     jain,
 };
 
@@ -19,17 +19,7 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// A step costs 20, a position 10.
-struct Cost;
-
-impl RowCost for Cost {
-    fn fixed(&self) -> u64 {
-        20
-    }
-
-    fn row(&self, _start: u32, len: u32) -> u64 {
-        10 * u64::from(len)
-    }
-}
+const COST: StepCost = StepCost { fixed: 20, token: 10, pair: 0 };
 
 fn arrived(sequence: u32, tenant: u32, prompt: u32) -> Event {
     Event::RequestArrived {
@@ -135,8 +125,8 @@ fn fairness() {
 }
 
 fn gaps(events: impl Iterator<Item = Stamped>) -> Vec<Gap> {
-    let mut attribution = Attribution::default();
-    events.filter_map(|event| attribution.push(&event, &Cost)).collect()
+    let mut attribution = Attribution::with_cost(COST);
+    events.filter_map(|event| attribution.push(&event)).collect()
 }
 
 /// One decodes, one brings seven positions: 20 + 10 + 70 share 1000 µs.

@@ -1,9 +1,17 @@
 //! Rows of `sim`: workloads, traces, costs, and the engine over a runner that computes nothing.
 
 use crate::support::{Rows, shared};
-use tilewright::base::threefry2x32;
-use tilewright::sim::{Arrival, Lengths, Prompt, Workload, azure_csv, mooncake_jsonl, share_gpt};
-use tilewright::trace::Histogram;
+use std::sync::{Arc, Mutex};
+use tilewright::base::{
+    Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, PrefixCache, threefry2x32,
+};
+use tilewright::sim::{
+    Arrival, Cost, Lengths, Prompt, Ran, Recorded, Roofline, Setup, Workload, azure_csv,
+    mooncake_jsonl, share_gpt, simulate, what_if,
+};
+use tilewright::trace::{
+    Event, Histogram, Measures, Sink, Slo, Stamped, StepCost, Summary, write_line,
+};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("sim::histogram_quantiles", histogram);
@@ -14,6 +22,13 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sim::azure_lines", azure);
     rows.add("sim::mooncake_lines", mooncake);
     rows.add("sim::share_gpt_entries", sharegpt);
+    rows.add("sim::a_seed_is_a_trace_to_the_byte", seed_is_a_trace);
+    rows.add("sim::every_policy_serves_all", every_policy);
+    rows.add("sim::concurrency_is_a_bound", concurrency);
+    rows.add("sim::too_long_requests_are_counted", too_long);
+    rows.add("sim::roofline_of_an_h100", roofline);
+    rows.add("sim::a_recording_is_a_workload", recorded);
+    rows.add("sim::what_if", what_if_other);
     rows.add_if(shared("traces"), "sim::real_traces_read", |path| {
         let text = |name: &str| {
             let gz = std::fs::File::open(path.join(name)).expect("the trace");
@@ -182,4 +197,186 @@ fn sharegpt() {
     let error = share_gpt(r#"[{"conversations": 3}]"#, &words).expect_err("wrong").to_string();
     assert!(error.starts_with("entry 0: "), "{error}");
     assert!(share_gpt("{}", &words).expect_err("wrong").to_string().contains("not JSON"));
+}
+
+fn limits() -> Limits {
+    Limits {
+        sequences_max: 16,
+        step_tokens_max: 256,
+        blocks: 600,
+        context_max: 4096,
+        queue_max: 10_000,
+        ..Limits::default()
+    }
+}
+
+/// Two milliseconds a step, 20 µs a token, half a nanosecond a pair.
+const COST: StepCost = StepCost { fixed: 2_000_000_000, token: 20_000_000, pair: 500 };
+
+fn small() -> Workload {
+    Workload {
+        requests: 120,
+        rate: 40.0,
+        prompt: Lengths { mean: 60.0, cv: 0.7, max: 300 },
+        output: Lengths { mean: 20.0, cv: 1.0, max: 120 },
+        tenants: 3,
+        seed: 5,
+        ..Workload::default()
+    }
+}
+
+/// Runs a workload and gives everything that happened.
+fn run_with(
+    arrivals: impl IntoIterator<Item = Arrival>,
+    change: impl FnOnce(&mut Setup),
+) -> (Ran, Vec<Stamped>) {
+    let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
+    let mut setup = Setup {
+        limits: limits(),
+        policies: Policies::default(),
+        weights: Vec::new(),
+        cost: Cost::Fitted(COST),
+        concurrency: None,
+        sinks: vec![Box::new(events.clone())],
+    };
+    change(&mut setup);
+    let ran = simulate(arrivals, setup).expect("it runs");
+    let events = std::mem::take(&mut *events.lock().expect("events"));
+    (ran, events)
+}
+
+fn measured(events: &[Stamped]) -> Summary {
+    let mut measures = Measures::new(Slo::default());
+    events.iter().for_each(|event| measures.push(event));
+    measures.summary()
+}
+
+fn lines(events: &[Stamped]) -> Vec<u8> {
+    let mut out = Vec::new();
+    events.iter().for_each(|event| write_line(&mut out, event).expect("memory"));
+    out
+}
+
+fn seed_is_a_trace() {
+    let run = |seed: u64| {
+        let workload = Workload { seed, prefixes: 3, prefix_tokens: 64, ..small() };
+        lines(&run_with(workload.generator().expect("a workload"), |_| {}).1)
+    };
+    let first = run(1);
+    assert!(first.len() > 100_000);
+    assert!(first == run(1), "the same seed");
+    assert!(first != run(2), "another seed");
+}
+
+fn every_policy() {
+    let of = |change: fn(&mut Policies)| {
+        let mut policies = Policies::default();
+        change(&mut policies);
+        policies
+    };
+    for policies in [
+        of(|_| {}),
+        of(|p| p.batching = Batching::Static { size: 8 }),
+        of(|p| p.batching = Batching::Dynamic { size: 8, timeout_ms: 30 }),
+        of(|p| p.prefill = Prefill::PrefillFirst),
+        of(|p| p.prefill = Prefill::DecodeFirst),
+        of(|p| p.admission = Admission::Conservative),
+        of(|p| p.admission = Admission::ExactPeak),
+        of(|p| p.admission = Admission::Quantile { percent: 90 }),
+        of(|p| p.order = Order::Shortest),
+        of(|p| p.order = Order::Fair { unit: FairUnit::Tokens }),
+        of(|p| p.itl_target_micros = Some(4_000)),
+        of(|p| p.prefix_cache = PrefixCache::Off),
+    ] {
+        let workload = small();
+        let wanted: u64 = all(&workload).iter().map(|a| u64::from(a.output)).sum();
+        let small_pool = |setup: &mut Setup| {
+            setup.policies = policies;
+            setup.limits.blocks = 64;
+        };
+        let (ran, events) = run_with(all(&workload), small_pool);
+        let counts = measured(&events).counts;
+        assert_eq!((ran.requests, ran.too_long), (120, 0), "{policies:?}");
+        assert_eq!((counts.finished, counts.output_tokens), (120, wanted), "{policies:?}");
+        assert_eq!(ran.steps, counts.steps);
+        // Nothing arrives before its time.
+        let arrivals = all(&workload);
+        let found = events.iter().filter(|e| matches!(e.event, Event::RequestArrived { .. }));
+        assert!(found.zip(&arrivals).all(|(e, a)| e.micros >= a.micros), "{policies:?}");
+    }
+}
+
+fn concurrency() {
+    let workload = Workload { rate: f64::INFINITY, ..small() };
+    let (_, events) = run_with(all(&workload), |setup| setup.concurrency = Some(5));
+    let (mut open, mut most) = (0, 0);
+    for event in &events {
+        match event.event {
+            Event::RequestArrived { .. } => open += 1,
+            Event::SequenceFinished { .. } => open -= 1,
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    assert_eq!((open, most), (0, 5));
+    assert_eq!(measured(&events).counts.finished, 120);
+}
+
+fn too_long() {
+    let arrivals = [10, 5000, 20]
+        .map(|tokens| Arrival { prompt: Prompt::unique(1, tokens), ..all(&small())[0].clone() });
+    let (ran, events) = run_with(arrivals, |_| {});
+    assert_eq!((ran.requests, ran.too_long), (3, 1));
+    assert_eq!(measured(&events).counts.finished, 2);
+}
+
+/// Figures worked out by hand from the data sheet and the model's shape.
+fn roofline() {
+    let h100 = Roofline::H100_8B;
+    assert!((h100.ridge() - 295.2).abs() < 0.1, "{}", h100.ridge());
+    let micros = |rows: &[(u32, u32)]| Cost::Roofline(h100).micros(rows.iter().copied());
+    // 16.06 GB at 3.35 TB/s are 4.794 ms; a key of one token is 131072 bytes.
+    assert_eq!(micros(&[(0, 1)]), 4795 + 100);
+    assert_eq!(micros(&[(1000, 1)]), 4834 + 100);
+    // 8192 tokens: 131.6 Top and half a square of pairs.
+    let (memory, arithmetic) = h100.bounds(8192.0, 8192.0 * 8193.0 / 2.0, 0.0);
+    assert!(memory < 0.006 && (arithmetic - 0.1508).abs() < 0.001, "{memory} {arithmetic}");
+    assert_eq!(h100.blocks(80e9, 16), 26_674);
+}
+
+fn recorded() {
+    let arrivals = all(&small());
+    let (_, events) = run_with(arrivals.clone(), |_| {});
+    let read = Recorded::read(&events).expect("a recording");
+    assert_eq!((read.limits, read.policies), (limits(), Policies::default()));
+    assert_eq!(read.arrivals.len(), arrivals.len());
+    let start = arrivals[0].micros;
+    for (found, was) in read.arrivals.iter().zip(&arrivals) {
+        assert_eq!(found.prompt.tokens(), was.prompt.tokens());
+        assert_eq!((found.output, found.output_max), (was.output, was.output_max));
+        assert_eq!(found.said.len(), was.output as usize);
+        // Seen when the step of the moment was over.
+        assert!(found.micros + start + 20_000 > was.micros);
+    }
+    let cost = read.cost.expect("steps");
+    let near = |found: u64, right: u64| found.abs_diff(right) * 20 < right;
+    assert!(near(cost.fixed, COST.fixed) && near(cost.token, COST.token), "{cost:?}");
+}
+
+/// The same policies give the same run, to a few percent; others differ as they must.
+fn what_if_other() {
+    let (_, events) = run_with(all(&small()), |setup| setup.limits.blocks = 64);
+    let batches = Policies { batching: Batching::Static { size: 8 }, ..Policies::default() };
+    let compared = what_if(&events, batches, None, Slo::default()).expect("a comparison");
+    let (recorded, same, other) =
+        (compared.recorded, compared.same.summary, compared.other.summary);
+    let near = |a: f64, b: f64| (a - b).abs() <= 0.05 * a.max(b);
+    assert!(near(recorded.ttft_ms.p50, same.ttft_ms.p50), "{recorded:?} {same:?}");
+    assert!(near(recorded.output_throughput, same.output_throughput), "{recorded:?} {same:?}");
+    assert_eq!(recorded.counts.output_tokens, same.counts.output_tokens);
+    assert_eq!(recorded.counts.output_tokens, other.counts.output_tokens);
+    assert_eq!(other.counts.preemptions, 0, "a batch has its memory from the start");
+    assert!(recorded.counts.preemptions > 0 && other.counts.padding_tokens > 0);
+    assert!(other.utilization < 0.7 * same.utilization, "{other:?} {same:?}");
+    assert!(compared.other.events.len() > 1000 && compared.other.policies == batches);
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
 use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId, Victim};
 use tilewright::trace::{
-    BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason, Header,
+    Asked, BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason, Header,
     LimitsReason, Picture, PreemptMethod, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped,
     Told, TraceError, Written, fold, sentence, write_header, write_line,
 };
@@ -46,6 +46,32 @@ fn arrival(prompt: u32, max_new_tokens: u32) -> Event {
 }
 
 /// One of every kind.
+/// What a request may ask for, all of it.
+fn asked() -> Asked {
+    Asked {
+        choices: 2,
+        seed: u64::MAX,
+        temperature: 0.1,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.05,
+        repetition_penalty: 1.1,
+        presence_penalty: -0.3,
+        frequency_penalty: 1e-7,
+        logit_bias: vec![(3, -100.0)],
+        logprobs: Some(5),
+        min_tokens: 1,
+        max_tokens: 9,
+        stop: vec!["\n\"".to_string()],
+        stop_ids: vec![2],
+        tenant: 7,
+        class: 3,
+        cache_salt: Some("s".to_string()),
+        prompt_logprobs: Some(0),
+        pooled: Some("mean".to_string()),
+    }
+}
+
 fn all_events() -> Vec<Event> {
     let (sequence, request) = (SequenceId(3), RequestId(4));
     let refusals = [
@@ -71,6 +97,9 @@ fn all_events() -> Vec<Event> {
     events.extend([
         Event::LimitsChanged { limits: Limits::default(), reason: LimitsReason::Start },
         Event::PoliciesChanged { policies: Policies::default(), reason: LimitsReason::Asked },
+        Event::TenantWeighted { tenant: 7, weight: 3 },
+        Event::RequestAsked { request, sequence, asked: Box::new(asked()) },
+        Event::PromptGiven { request, tokens: vec![1, 2, u32::MAX] },
         arrival(5, 6),
         Event::AdmissionDelayed { sequence, reason: DelayReason::Peak, needed: 9, available: 8 },
         Event::RowPadded { sequence: None, slot: 3, start: 4, len: 1 },
@@ -420,6 +449,8 @@ fn decisions_say_why() {
         let fact = matches!(
             event,
             Event::RequestArrived { .. }
+                | Event::RequestAsked { .. }
+                | Event::PromptGiven { .. }
                 | Event::BlocksCached { .. }
                 | Event::BlocksTaken { .. }
                 | Event::BlocksReturned { .. }

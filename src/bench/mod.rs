@@ -1,7 +1,21 @@
 //! Benchmarks of speed and quality. Figures are printed and written down; no test asserts a time.
 
+mod claim;
+mod claims;
+mod ground;
 mod model;
+mod plot;
 mod quality;
+mod report;
+mod summary;
+mod table;
 
+pub use claim::{Claim, ClaimError, Found, Outcome, Trial};
+pub use claims::CLAIMS;
+pub use ground::{Ground, Load, Seen};
 pub use model::{BenchModel, Measured};
+pub use plot::{Axis, Plot, Series, Style, escape, figure};
 pub use quality::{PIECE, Quality, Scores};
+pub use report::report;
+pub use summary::summaries;
+pub use table::Table;

@@ -5,8 +5,9 @@ use super::runner_api::{
     Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
     StepInput, StepOutput, SwapFuture, TokenLogprobs, Wanted,
 };
+use crate::base::KvType;
 use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
-use crate::record::{Device, DeviceError, Recording, Timing};
+use crate::record::{Device, DeviceError, Facts, Recording, Timing};
 use crate::sched::BlockSwap;
 use std::collections::BTreeMap;
 
@@ -76,6 +77,15 @@ impl DeviceRunner {
             )));
         }
         Ok(())
+    }
+
+    pub fn facts(&self) -> &Facts {
+        self.device.facts()
+    }
+
+    /// How keys and values are stored.
+    pub fn kv(&self) -> KvType {
+        self.model.options.kv
     }
 
     /// Asks about tokens of the row whose first token is `first`.

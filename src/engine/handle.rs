@@ -3,6 +3,7 @@
 use super::card::ModelCard;
 use super::output::{Generation, SettingError, SubmitError};
 use super::probe::{Collected, Question};
+use super::replay::asked;
 use super::runner_api::Capacity;
 use super::sampling::{GenerateRequest, InvalidField, Sampling, choice_seed};
 use super::status::{Checked, EngineState, Status};
@@ -10,6 +11,7 @@ use super::table::{Request, Sender};
 use crate::base::{CLASS_DEFAULT, Limits, Policies, RequestId, SequenceId, TokenId, threefry2x32};
 use crate::sched::{LimitsFixed, Tag};
 use crate::text::StopMatcher;
+use crate::trace::Asked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,6 +24,8 @@ pub(super) struct Submission {
     pub tag: Tag,
     /// One or more, with the same id.
     pub choices: Vec<Request>,
+    /// Where requests are recorded.
+    pub asked: Option<Box<Asked>>,
 }
 
 /// Words to the loop itself. Few and small, so their channel needs no bound.
@@ -50,6 +54,7 @@ pub(super) struct Shared {
     pub tag: Tag,
     pub seed: u64,
     pub output_buffer: usize,
+    pub record_requests: bool,
     pub next: AtomicU32,
 }
 
@@ -82,6 +87,11 @@ impl EngineHandle {
         self.status.borrow().clone()
     }
 
+    /// Requests between arrival at the engine and their last output, after the last step.
+    pub fn open(&self) -> u32 {
+        self.status.borrow().open
+    }
+
     /// The status as a channel that tells of every step.
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.status.clone()
@@ -99,6 +109,26 @@ impl EngineHandle {
     /// The same with as many choices as the request asks for, in order. All are taken or none;
     /// each ends by itself.
     pub fn submit_choices(&self, request: GenerateRequest) -> Result<Vec<Generation>, SubmitError> {
+        let (submission, generations) = self.prepare(request, false)?;
+        self.send(submission)?;
+        Ok(generations)
+    }
+
+    /// The same with nobody to answer: no text is made, and what comes of the request is in the
+    /// trace alone. For simulations and benches.
+    pub fn submit_quiet(&self, request: GenerateRequest) -> Result<RequestId, SubmitError> {
+        let (submission, _) = self.prepare(request, true)?;
+        let id = RequestId(submission.first.0);
+        self.send(submission)?;
+        Ok(id)
+    }
+
+    /// Checks a request and makes its choices, with the caller's ends unless it is `quiet`.
+    fn prepare(
+        &self,
+        request: GenerateRequest,
+        quiet: bool,
+    ) -> Result<(Submission, Vec<Generation>), SubmitError> {
         self.check_state()?;
         let sampling = request.sampling(&self.shared.card)?;
         let prompt_tokens = self.check_length(request.prompt.len() as u64)?;
@@ -109,31 +139,49 @@ impl EngineHandle {
             return Err(InvalidField::new("n", message).into());
         }
         let number = self.shared.next.fetch_add(n, Ordering::Relaxed);
-        let (choices, generations) =
-            (0..n).map(|i| self.choice(&request, &sampling, prompt_tokens, (number, i))).unzip();
-        let tag = match &request.cache_salt {
+        let mut generations = Vec::new();
+        let mut choices = Vec::with_capacity(n as usize);
+        for index in 0..n {
+            let sender = if quiet {
+                Sender::quiet()
+            } else {
+                let (sender, outputs) = Sender::new(self.shared.output_buffer);
+                generations.push(Generation::new(RequestId(number), outputs));
+                sender
+            };
+            choices.push(self.choice(&request, &sampling, prompt_tokens, (number, index), sender));
+        }
+        let tag = self.tag(request.cache_salt.as_deref());
+        let asked = match self.shared.record_requests {
+            true => choices.first().map(|first| Box::new(asked(&request, first, n))),
+            false => None,
+        };
+        let (first, prompt) = (SequenceId(number), request.prompt);
+        Ok((Submission { first, prompt, tag, choices, asked }, generations))
+    }
+
+    /// What prefix blocks of a request with this salt are kept under.
+    pub(super) fn tag(&self, salt: Option<&str>) -> Tag {
+        match salt {
             None => self.shared.tag.clone(),
             // The first part is the same for all, so no two pairs read alike.
             Some(salt) => format!("{}\0{salt}", self.shared.tag).into(),
-        };
-        let (first, prompt) = (SequenceId(number), request.prompt);
-        self.send(Submission { first, prompt, tag, choices })?;
-        Ok(generations)
+        }
     }
 
-    /// Choice `index` of request `number`, and the caller's end of it.
-    fn choice(
+    /// Choice `index` of request `number`.
+    pub(super) fn choice(
         &self,
         request: &GenerateRequest,
         sampling: &Sampling,
         prompt_tokens: u32,
         (number, index): (u32, u32),
-    ) -> (Request, Generation) {
-        let (sender, outputs) = Sender::new(self.shared.output_buffer);
+        sender: Sender,
+    ) -> Request {
         let (stop_ids, ignored_ids) = self.end_ids(request);
-        let room = self.sequence_tokens_max() - prompt_tokens;
+        let room = self.sequence_tokens_max().saturating_sub(prompt_tokens);
         let seed = request.seed.unwrap_or_else(|| self.own_seed(number));
-        let choice = Request {
+        Request {
             id: RequestId(number),
             sampling: sampling.clone(),
             seed: choice_seed(seed, index),
@@ -155,8 +203,7 @@ impl EngineHandle {
             text: self.shared.card.tokenizer.stream(),
             stops: StopMatcher::new(request.stop.clone()),
             sender,
-        };
-        (choice, Generation::new(RequestId(number), outputs))
+        }
     }
 
     /// The ids that end a request, and the end ids that do not.

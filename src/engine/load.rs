@@ -5,7 +5,6 @@ use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
 use super::runner_api::{RunError, Runner};
 use super::sampling::SamplingDefaults;
-use super::step_time::Work;
 use crate::base::{BlockId, Clock, KvType, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
@@ -14,6 +13,7 @@ use crate::text::{
     ChatTemplate, ChosenTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab,
     token_ids,
 };
+use crate::trace::Work;
 use crate::weights::{GgufMeta, HfMeta, Meta, Weights, WeightsError};
 use std::sync::Arc;
 

@@ -13,12 +13,12 @@ mod handle;
 mod load;
 mod output;
 mod probe;
+mod replay;
 mod requests;
 mod rows;
 mod runner_api;
 mod sampling;
 mod status;
-mod step_time;
 mod steps;
 mod table;
 
@@ -37,6 +37,7 @@ pub use output::{
     Usage,
 };
 pub use probe::{Pooling, Question};
+pub use replay::{Difference, ReplayError, Replayed, recorded_limits, replay};
 pub use runner_api::{
     Capacity, KernelTime, Probe, Probed, RunError, RunFuture, Runner, SampleInput, Sampled,
     StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,
@@ -46,5 +47,4 @@ pub use sampling::{
     SamplingDefaults, TOP_LOGPROBS_MAX, choice_seed,
 };
 pub use status::{Checked, EngineState, Status};
-pub use step_time::{Choice, StepCost, StepTime, Work};
 pub use steps::{Engine, EngineConfig, Stepped};

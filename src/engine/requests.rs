@@ -8,9 +8,9 @@ use super::runner_api::{Probed, Runner, Sampled};
 use super::status::{Checked, EngineState};
 use super::steps::Engine;
 use super::table::Request;
-use crate::base::SequenceId;
+use crate::base::{RequestId, SequenceId, TokenId};
 use crate::sched::{NewSequence, Outcome, PlanRow};
-use crate::trace::{FinishReason, Refusal};
+use crate::trace::{Asked, Event, FinishReason, Refusal};
 
 /// Answers all choices of a request that is not taken.
 fn refuse(choices: Vec<Request>, error: &SubmitError) {
@@ -52,7 +52,7 @@ impl Pace {
 
 impl<R: Runner> Engine<R> {
     pub(super) fn take(&mut self, submission: Submission) {
-        let Submission { first, prompt, tag, choices } = submission;
+        let Submission { first, prompt, tag, choices, asked } = submission;
         if self.now.state != EngineState::Serving {
             return refuse(choices, &SubmitError::Stopping);
         }
@@ -60,9 +60,19 @@ impl<R: Runner> Engine<R> {
             self.now.requests_cancelled += choices.len() as u64;
             return;
         }
+        let now = self.clock.now_micros();
+        if let (Some(asked), Some(choice)) = (asked, choices.first()) {
+            self.tell_asked(choice.id, first, asked, &prompt, now);
+        }
         let (waiting, max) = (self.sched.waiting(), self.sched.limits().queue_max);
         if u64::from(waiting) + choices.len() as u64 > u64::from(max) {
             self.now.requests_failed += choices.len() as u64;
+            let refusal = Refusal::Full { waiting, max };
+            for (sequence, choice) in (first.0..).map(SequenceId).zip(&choices) {
+                let request = choice.id;
+                self.events.push(Event::RequestRefused { request, sequence, refusal });
+            }
+            self.emit(now);
             let retry_seconds = self.pace.retry_seconds(waiting);
             return refuse(choices, &SubmitError::QueueFull { waiting, max, retry_seconds });
         }
@@ -77,16 +87,31 @@ impl<R: Runner> Engine<R> {
                 uncached: request.asked.as_ref().is_some_and(Collected::needs_every_row),
                 ..NewSequence::new(sequence, request.id, prompt.clone(), max_new)
             };
-            self.take_choice(new, request);
+            self.take_choice(new, request, now);
         }
     }
 
-    fn take_choice(&mut self, new: NewSequence, mut request: Request) {
+    fn tell_asked(
+        &mut self,
+        request: RequestId,
+        sequence: SequenceId,
+        asked: Box<Asked>,
+        prompt: &[TokenId],
+        now: u64,
+    ) {
+        self.sched.announce(&mut self.events);
+        self.events.push(Event::RequestAsked { request, sequence, asked });
+        for piece in prompt.chunks(Asked::PIECE) {
+            self.events.push(Event::PromptGiven { request, tokens: piece.to_vec() });
+        }
+        self.emit(now);
+    }
+
+    fn take_choice(&mut self, new: NewSequence, mut request: Request, now: u64) {
         let sequence = new.sequence;
-        let now = self.clock.now_micros();
         request.arrived = now;
         let taken = self.sched.submit(new, now, &mut self.events);
-        self.emit();
+        self.emit(now);
         if let Err(refusal) = taken {
             self.now.requests_failed += 1;
             let error = self.refused(refusal, &request);
@@ -151,16 +176,21 @@ impl<R: Runner> Engine<R> {
                 if self.sched.set_limits(limits, &mut self.events).is_ok() {
                     self.now.limits = *self.sched.limits();
                 }
-                self.emit();
+                self.emit(self.clock.now_micros());
                 self.publish();
             }
             Control::Policies(policies) => {
                 self.sched.set_policies(policies, &mut self.events);
                 self.now.policies = policies;
-                self.emit();
+                self.emit(self.clock.now_micros());
                 self.publish();
             }
-            Control::Weight(tenant, weight) => self.sched.set_weight(tenant, weight),
+            Control::Weight(tenant, weight) => {
+                self.sched.set_weight(tenant, weight);
+                self.sched.announce(&mut self.events);
+                self.events.push(Event::TenantWeighted { tenant, weight });
+                self.emit(self.clock.now_micros());
+            }
             Control::Stop => {
                 self.end_all(&GenerateError::Stopped);
                 self.now.state = EngineState::Stopped;
@@ -194,7 +224,7 @@ impl<R: Runner> Engine<R> {
     }
 
     /// Takes a request out of the scheduler, blocks and all, and tells its caller why.
-    fn end_early(&mut self, sequence: SequenceId, error: GenerateError) {
+    pub(super) fn end_early(&mut self, sequence: SequenceId, error: GenerateError) {
         let now = self.clock.now_micros();
         let reason = match error {
             GenerateError::Run(_) | GenerateError::Engine(_) => FinishReason::Failed,
@@ -204,7 +234,7 @@ impl<R: Runner> Engine<R> {
             _ => FinishReason::Cancelled,
         };
         self.sched.finish(sequence, reason, now, &mut self.events);
-        self.emit();
+        self.emit(now);
         self.close(vec![(sequence, Last::Early(error))]);
     }
 

@@ -10,11 +10,10 @@ use super::requests::{Pace, settle};
 use super::rows::{Padding, step_rows};
 use super::runner_api::{RunError, Runner, StepInput, StepOutput, StepRow};
 use super::status::{EngineState, Status};
-use super::step_time::{Choice, StepTime, Work};
 use super::table::Table;
 use crate::base::{Clock, Limits, Policies};
 use crate::sched::{Outcome, Plan, PlanRow, Scheduler, WorkCosts};
-use crate::trace::{Event, FinishReason, Sink, Stamped};
+use crate::trace::{Choice, Event, FinishReason, Sink, Stamped, StepTime, Work};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::sync::Arc;
@@ -90,6 +89,8 @@ pub struct EngineConfig {
     pub force_preemption_every: Option<u64>,
     /// The seeds of requests that bring none follow from this one.
     pub seed: u64,
+    /// Requests' parameters and prompts go into the stream, so that it can be replayed.
+    pub record_requests: bool,
     /// Outputs that may wait for one reader; one more cancels its request.
     pub output_buffer: usize,
     pub clock: Arc<dyn Clock>,
@@ -108,6 +109,7 @@ impl EngineConfig {
             block_picos: 0,
             force_preemption_every: None,
             seed: 0,
+            record_requests: false,
             output_buffer: 1024,
             clock,
             sinks: Vec::new(),
@@ -123,8 +125,16 @@ impl<R: Runner> Engine<R> {
         let (tell, control) = mpsc::unbounded_channel();
         let now = Status { blocks_total: limits.blocks, limits, policies, ..Status::default() };
         let (status, seen) = watch::channel(now.clone());
-        let (card, next, capacity) = (Arc::new(card), AtomicU32::new(0), runner.capacity());
-        let shared = Arc::new(Shared { card, limits, capacity, tag, seed, output_buffer, next });
+        let shared = Arc::new(Shared {
+            card: Arc::new(card),
+            limits,
+            capacity: runner.capacity(),
+            tag,
+            seed,
+            output_buffer,
+            record_requests: config.record_requests,
+            next: AtomicU32::new(0),
+        });
         let mut times = StepTime::default();
         config.measured.iter().for_each(|&(work, micros)| times.observe(work, micros));
         let handle = EngineHandle { shared, intake: submit, control: tell, status: seen };
@@ -213,7 +223,7 @@ impl<R: Runner> Engine<R> {
     }
 
     /// Plan, run, commit, emit.
-    async fn turn(&mut self) {
+    pub(super) async fn turn(&mut self) {
         let began = self.clock.now_micros();
         self.choose_budget();
         let cost = self.times.cost().unwrap_or_default();
@@ -224,12 +234,15 @@ impl<R: Runner> Engine<R> {
         }
         self.sched.plan(began, &mut self.plan, &mut self.events);
         let planned = self.clock.now_micros();
-        self.emit();
+        let idle = self.plan.rows.is_empty();
+        // Nothing else tells when a plan without rows began.
+        self.emit(if idle { began } else { planned });
         if let Err(error) = self.swap().await {
             self.abandon_plan();
             return self.fail_all(&GenerateError::Run(error));
         }
-        if self.plan.rows.is_empty() {
+        if idle {
+            self.emit(planned);
             return self.empty_plan();
         }
         self.empty_plans = 0;
@@ -253,12 +266,6 @@ impl<R: Runner> Engine<R> {
         match output {
             Ok(output) => {
                 let ran = self.clock.now_micros();
-                self.events.push(Event::StepRan {
-                    step: self.plan.step,
-                    plan_micros: planned - began,
-                    build_micros: built - planned,
-                    device_micros: ran - built,
-                });
                 let step = self.plan.step;
                 self.events.extend(output.kernels.iter().map(|time| Event::KernelTimed {
                     step,
@@ -266,6 +273,12 @@ impl<R: Runner> Engine<R> {
                     launches: time.launches,
                     nanos: time.nanos,
                 }));
+                self.events.push(Event::StepRan {
+                    step,
+                    plan_micros: planned - began,
+                    build_micros: built - planned,
+                    device_micros: ran - built,
+                });
                 self.times.observe(work, ran - began);
                 self.sched.charge_time(&self.plan, ran - built);
                 self.commit(output, ran);
@@ -377,13 +390,14 @@ impl<R: Runner> Engine<R> {
         }
         self.sched.commit(&self.plan, &outcomes, now, &mut self.events);
         self.now.steps += 1;
-        self.emit();
+        self.emit(now);
         self.close(ended);
     }
 
-    /// Stamps the events that came up and hands them to the sinks.
-    pub(super) fn emit(&mut self) {
-        let (step, micros) = (self.plan.step, self.clock.now_micros());
+    /// Stamps the events that came up with the time that they were decided at, and hands them to
+    /// the sinks.
+    pub(super) fn emit(&mut self, micros: u64) {
+        let step = self.plan.step;
         for event in self.events.drain(..) {
             let stamped = Stamped { seq: self.event_seq, step, micros, event };
             self.event_seq += 1;

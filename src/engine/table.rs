@@ -43,7 +43,8 @@ pub(super) struct Request {
 
 /// The way to one caller. Holds a place for the last word, so that it always arrives.
 pub(super) struct Sender {
-    outputs: mpsc::Sender<Output>,
+    /// `None` where nobody listens: what comes of the request is in the trace alone.
+    outputs: Option<mpsc::Sender<Output>>,
     last: Option<mpsc::OwnedPermit<Output>>,
 }
 
@@ -52,18 +53,28 @@ impl Sender {
     pub fn new(capacity: usize) -> (Self, mpsc::Receiver<Output>) {
         let (outputs, receiver) = mpsc::channel(capacity.max(1) + 1);
         let last = outputs.clone().try_reserve_owned().ok();
-        (Self { outputs, last }, receiver)
+        (Self { outputs: Some(outputs), last }, receiver)
+    }
+
+    /// To nobody.
+    pub fn quiet() -> Self {
+        Self { outputs: None, last: None }
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.outputs.is_none()
     }
 
     /// The caller has dropped its end.
     pub fn gone(&self) -> bool {
-        self.outputs.is_closed()
+        self.outputs.as_ref().is_some_and(mpsc::Sender::is_closed)
     }
 
     pub fn send(&self, output: Output) -> Result<(), GenerateError> {
-        self.outputs.try_send(output).map_err(|error| match error {
+        let Some(outputs) = &self.outputs else { return Ok(()) };
+        outputs.try_send(output).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                GenerateError::SlowReader(self.outputs.max_capacity() - 1)
+                GenerateError::SlowReader(outputs.max_capacity() - 1)
             }
             mpsc::error::TrySendError::Closed(_) => GenerateError::Cancelled,
         })
@@ -119,12 +130,13 @@ impl Request {
         let end = stops || self.ignored_ids.contains(&token);
         let mut text = String::new();
         let mut matched = false;
-        if !end {
+        let read = !self.sender.is_quiet() || !self.stops.is_empty();
+        if read && !end {
             let piece = self.text.push(token);
             matched = self.give(&piece, &mut text);
         }
         let ends = stops || matched || self.produced >= self.max_new_tokens;
-        if ends && !matched {
+        if read && ends && !matched {
             let rest = self.text.finish();
             matched = self.give(&rest, &mut text);
             if !matched {

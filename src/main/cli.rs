@@ -49,9 +49,38 @@ pub enum Command {
     /// Write a Hugging Face folder as a GGUF file, or a GGUF file as a folder.
     #[command(after_help = "Example: tilewright convert folder model.gguf --quantize q8_0")]
     Convert(ConvertArgs),
-    /// Measure speed.
+    /// Run a workload through the same scheduler and engine loop with step times that are modelled.
+    #[command(after_help = "Examples:\n  tilewright sim --rate 20 --batching static:8\n  \
+        tilewright sim --arrivals trace.csv --out run.jsonl && tilewright view run.jsonl")]
+    Sim(crate::sim::SimArgs),
+    /// Run a recording again and name the first step that comes out otherwise.
+    #[command(after_help = "Example: tilewright replay run.jsonl -m model.gguf")]
+    Replay(ReplayArgs),
+    /// Simulate a recording's requests under other policies, side by side with its own.
+    #[command(after_help = "Example: tilewright what-if run.jsonl --batching static:8")]
+    WhatIf(crate::what_if::WhatIfArgs),
+    /// Measure speed, and run the literature's claims.
     #[command(subcommand)]
     Bench(Bench),
+}
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// Recording made with --record, plain or gzip; sizes of the engine are the recording's.
+    pub file: PathBuf,
+    /// Print JSON [default: false].
+    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
+    pub json: bool,
+    /// Model that made it: `fable` (built in), a .gguf file, a Hugging Face folder or a .safetensors
+    /// file.
+    #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL", help_heading = "Model")]
+    pub model: String,
+    /// Quantise float weights to this format while loading [default: as stored].
+    #[arg(long, alias = "quantise", value_name = "FORMAT", value_parser = ["q8_0", "q4_0"])]
+    #[arg(env = "TILEWRIGHT_QUANTIZE", help_heading = "Model")]
+    pub quantize: Option<String>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 #[derive(Subcommand)]
@@ -59,6 +88,11 @@ pub enum Bench {
     /// Prompt processing and generation speed of a model at several batch sizes.
     #[command(after_help = "Example: tilewright bench model -m model.gguf --batch 1,16")]
     Model(BenchModelArgs),
+    /// Run every claim and write one page with plots, each beside its claim.
+    #[command(after_help = "Example: tilewright bench all --quick --out report.html")]
+    All(crate::claim_args::ReportArgs),
+    #[command(flatten)]
+    Claim(crate::claim_args::ClaimCommand),
 }
 
 /// Where the model runs.
@@ -399,12 +433,12 @@ pub struct BenchModelArgs {
 }
 
 /// How a switch reads its variable: 1, true, yes, on, and their opposites.
-fn switch() -> BoolishValueParser {
+pub fn switch() -> BoolishValueParser {
     BoolishValueParser::new()
 }
 
 /// A count above 0, with `k` for 1024: 32k.
-fn count(text: &str) -> Result<u32, String> {
+pub fn count(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1024),
         None => (text, 1),

@@ -12,7 +12,7 @@ use tilewright::engine::{
     DeviceRunner, Engine, EngineConfig, GenerateRequest, Loaded, ModelCard, Output, Stepped,
 };
 use tilewright::text::{ChatTemplate, Message, RenderOptions};
-use tilewright::trace::{FileSink, FinishReason, Header};
+use tilewright::trace::{FileSink, FinishReason, Header, Made};
 
 /// Events a recording may hold back while the disk is slow.
 const RECORD_BUFFER: usize = 1 << 16;
@@ -35,7 +35,16 @@ pub fn engine(
     config.kv_identity = std::mem::take(&mut loaded.kv_identity);
     config.block_picos = loaded.block_picos;
     if let Some(path) = &record.record {
-        let header = Header { model: loaded.card.name.clone(), ..Header::default() };
+        let measured =
+            config.measured.iter().map(|(work, micros)| (work.tokens, work.pairs, *micros));
+        let made = Made {
+            device: loaded.runner.facts().name.clone(),
+            kv: Some(loaded.runner.kv()),
+            measured: measured.collect(),
+        };
+        let model = loaded.card.name.clone();
+        let header = Header { model, engine: Some(made), ..Header::default() };
+        config.record_requests = true;
         let sink = FileSink::create(path, RECORD_BUFFER, &header);
         let sink = sink.with_context(|| format!("--record {}", path.display()))?;
         config.sinks.push(Box::new(sink));

@@ -209,7 +209,7 @@ impl Scheduler {
     }
 
     /// A stream explains itself: its first events hold limits and policies.
-    pub(super) fn announce(&mut self, events: &mut Vec<Event>) {
+    pub fn announce(&mut self, events: &mut Vec<Event>) {
         if !self.announced {
             self.announced = true;
             let reason = LimitsReason::Start;

@@ -62,6 +62,11 @@ pub(super) async fn generate(
             .map_err(|error| params.rename(ApiError::submit(&error, field)))?;
         for generation in submitted {
             let index = generations.len();
+            if let Some(timings) = &mut reply.timings
+                && timings.requests.last() != Some(&generation.id())
+            {
+                timings.requests.push(generation.id());
+            }
             generations.push(generation);
             let (asked, ids) = (params.asked(shape), prompt.ids.clone());
             reply.choices.push(Choice::new(asked, index, ids, prompt.text.clone()));
@@ -101,7 +106,7 @@ impl Reply {
             card: engine.card().clone(),
             include_usage: params.include_usage,
             token_ids: params.return_token_ids,
-            timings: params.timings.then(Timings::start),
+            timings: params.timings.then(|| Timings::start(app.config.telemetry.ask_waits())),
             choices: Vec::new(),
             n: params.request.n.unwrap_or(1).max(1) as usize,
         }

@@ -1,7 +1,10 @@
 //! The `timings` of an answer, in llama-server's words. Measured where the answer is written: the
 //! prompt's time runs from the engine's taking of the request to the first token, waiting
-//! included, and the rest from there to the last token.
+//! included, and the rest from there to the last token. `attribution` splits the time of all tokens
+//! by what it was spent on, from the engine's own events.
 
+use super::telemetry::Asking;
+use crate::base::RequestId;
 use crate::engine::Usage;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -10,12 +13,15 @@ pub(super) struct Timings {
     began: Instant,
     first: Option<Instant>,
     last: Instant,
+    asking: Asking,
+    pub requests: Vec<RequestId>,
 }
 
 impl Timings {
-    pub fn start() -> Self {
+    /// Before the request is sent.
+    pub fn start(asking: Asking) -> Self {
         let now = Instant::now();
-        Self { began: now, first: None, last: now }
+        Self { began: now, first: None, last: now, asking, requests: Vec::new() }
     }
 
     /// A token has come.
@@ -42,6 +48,7 @@ impl Timings {
             "predicted_ms": predicted,
             "predicted_per_token_ms": each(predicted, predicted_n),
             "predicted_per_second": rate(predicted, predicted_n),
+            "attribution": self.asking.value(&self.requests),
         })
     }
 }

@@ -16,30 +16,42 @@ pub struct Arrival {
     pub tenant: u32,
     /// Priority class, 0 first.
     pub class: u8,
+    /// The tokens it made where it was recorded; else some are made up.
+    pub said: Vec<TokenId>,
 }
 
-/// A prompt by its pieces, `(seed, tokens)` each. The same piece in the same place is the same.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Prompt {
-    pub pieces: Vec<(u64, u32)>,
+/// A prompt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Prompt {
+    /// Its pieces, `(seed, tokens)` each. The same piece in the same place is the same.
+    Pieces(Vec<(u64, u32)>),
+    /// As it was recorded.
+    Ids(Vec<TokenId>),
 }
 
 impl Prompt {
     /// A prompt that shares nothing with one of another seed.
     pub fn unique(seed: u64, tokens: u32) -> Self {
-        Self { pieces: vec![(seed, tokens)] }
+        Self::Pieces(vec![(seed, tokens)])
     }
 
     /// Its length in tokens.
     pub fn tokens(&self) -> u32 {
-        self.pieces.iter().fold(0, |all, piece| all.saturating_add(piece.1))
+        match self {
+            Self::Pieces(pieces) => pieces.iter().fold(0, |all, piece| all.saturating_add(piece.1)),
+            Self::Ids(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
+        }
     }
 
-    /// Its ids, each in `first..vocabulary`.
+    /// Its ids; those that are made up each in `first..vocabulary`.
     pub fn ids(&self, first: TokenId, vocabulary: TokenId) -> Vec<TokenId> {
+        let pieces = match self {
+            Self::Pieces(pieces) => pieces,
+            Self::Ids(ids) => return ids.clone(),
+        };
         let span = vocabulary.saturating_sub(first).max(1);
         let mut ids = Vec::with_capacity(self.tokens() as usize);
-        for &(seed, tokens) in &self.pieces {
+        for &(seed, tokens) in pieces {
             let key = [seed as u32, (seed >> 32) as u32];
             for pair in 0..tokens.div_ceil(2) {
                 let [a, b] = threefry2x32(key, [pair, 0]);

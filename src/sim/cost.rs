@@ -1,15 +1,7 @@
 //! How long a step takes: fitted to a real run, or the roofline of a device and a model (Williams,
 //! Waterman, Patterson, "Roofline", 2009).
 
-use crate::trace::RowCost;
-
-/// Fixed + tokens + pairs of query and key, in picoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Linear {
-    pub fixed: u64,
-    pub token: u64,
-    pub pair: u64,
-}
+use crate::trace::{StepCost, Work};
 
 /// What a model asks of a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -55,6 +47,12 @@ impl Roofline {
         shape: ModelShape::LLAMA_3_8B,
     };
 
+    /// KV blocks of `block_size` tokens beside the weights in a tenth less than `memory` bytes.
+    pub fn blocks(&self, memory: f64, block_size: u32) -> u32 {
+        let free = (0.9 * memory - self.shape.weight_bytes).max(0.0);
+        (free / (self.shape.kv_bytes_per_token * f64::from(block_size))) as u32
+    }
+
     /// Operations per byte above which a step is bound by arithmetic.
     pub fn ridge(&self) -> f64 {
         self.flops / self.bandwidth
@@ -73,70 +71,27 @@ impl Roofline {
 /// A model of step time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Cost {
-    Linear(Linear),
+    /// Fitted to measured steps.
+    Fitted(StepCost),
     Roofline(Roofline),
 }
-
-/// Picoseconds of a second.
-const PICOS: f64 = 1e12;
 
 impl Cost {
     /// Microseconds of a step with these rows `(start, len)`.
     pub fn micros(&self, rows: impl Iterator<Item = (u32, u32)>) -> u64 {
-        let (mut tokens, mut pairs, mut keys) = (0u64, 0u64, 0u64);
+        let (mut work, mut keys) = (Work::default(), 0u64);
         for (start, len) in rows {
-            tokens += u64::from(len);
-            pairs += pairs_of(start, len);
+            work = work + Work::row(start, len);
             keys += u64::from(start);
         }
         match self {
-            Self::Linear(linear) => {
-                let part = |each: u64, count: u64| u128::from(each) * u128::from(count);
-                let picos = u128::from(linear.fixed)
-                    + part(linear.token, tokens)
-                    + part(linear.pair, pairs);
-                u64::try_from(picos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-            }
+            Self::Fitted(cost) => cost.micros(work),
             Self::Roofline(roofline) => {
                 let (memory, arithmetic) =
-                    roofline.bounds(tokens as f64, pairs as f64, keys as f64);
+                    roofline.bounds(work.tokens as f64, work.pairs as f64, keys as f64);
                 (memory.max(arithmetic) * 1e6 + roofline.overhead_micros).ceil() as u64
             }
         }
         .max(1)
-    }
-
-    /// As costs that add up: what attribution shares a step's time by.
-    pub fn linear(&self) -> Linear {
-        match self {
-            Self::Linear(linear) => *linear,
-            Self::Roofline(roofline) => {
-                let shape = &roofline.shape;
-                let fixed = roofline.overhead_micros * 1e6
-                    + shape.weight_bytes / roofline.bandwidth * PICOS;
-                Linear {
-                    fixed: fixed as u64,
-                    token: (shape.flops_per_token / roofline.flops * PICOS) as u64,
-                    pair: (shape.kv_bytes_per_token / roofline.bandwidth * PICOS) as u64,
-                }
-            }
-        }
-    }
-}
-
-/// Pairs of query and key of `len` positions from `start` on.
-fn pairs_of(start: u32, len: u32) -> u64 {
-    let (start, len) = (u64::from(start), u64::from(len));
-    len * start + len * (len + 1) / 2
-}
-
-impl RowCost for Linear {
-    fn fixed(&self) -> u64 {
-        self.fixed
-    }
-
-    fn row(&self, start: u32, len: u32) -> u64 {
-        let tokens = self.token.saturating_mul(u64::from(len));
-        tokens.saturating_add(self.pair.saturating_mul(pairs_of(start, len)))
     }
 }

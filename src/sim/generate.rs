@@ -100,15 +100,22 @@ impl Iterator for Generator {
         let own = draws.length(&workload.prompt);
         let output = draws.length(&workload.output);
         let tenant = draws.below(workload.tenants);
-        let mut prompt = Prompt::default();
+        let mut pieces = Vec::new();
         if workload.prefixes > 0 && workload.prefix_tokens > 0 {
             let which = u64::from(draws.below(workload.prefixes));
-            prompt.pieces.push((mix(workload.seed, which, 2), workload.prefix_tokens));
+            pieces.push((mix(workload.seed, which, 2), workload.prefix_tokens));
         }
-        prompt.pieces.push((mix(workload.seed, self.next, 3), own));
+        pieces.push((mix(workload.seed, self.next, 3), own));
         self.next += 1;
-        let output_max = workload.output.max;
-        Some(Arrival { micros: self.micros as u64, prompt, output, output_max, tenant, class: 0 })
+        Some(Arrival {
+            micros: self.micros as u64,
+            prompt: Prompt::Pieces(pieces),
+            output,
+            output_max: workload.output.max,
+            tenant,
+            class: 0,
+            said: Vec::new(),
+        })
     }
 }
 

@@ -5,9 +5,14 @@
 mod arrivals;
 mod cost;
 mod generate;
+mod recorded;
+mod run;
+mod runner;
 mod traces;
 
 pub use arrivals::{Arrival, Prompt};
-pub use cost::{Cost, Linear, ModelShape, Roofline};
+pub use cost::{Cost, ModelShape, Roofline};
 pub use generate::{Generator, Lengths, Workload, WorkloadError};
+pub use recorded::{Compared, Recorded, RecordedError, Run, what_if};
+pub use run::{Ran, Setup, SimError, drive, request, simulate};
 pub use traces::{TraceFileError, azure_csv, mooncake_jsonl, share_gpt};

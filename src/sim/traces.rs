@@ -21,7 +21,7 @@ pub enum TraceFileError {
 const MOONCAKE_BLOCK: u32 = 512;
 
 fn arrival(micros: u64, prompt: Prompt, output: u32) -> Arrival {
-    Arrival { micros, prompt, output, output_max: output, tenant: 0, class: 0 }
+    Arrival { micros, prompt, output, output_max: output, tenant: 0, class: 0, said: Vec::new() }
 }
 
 /// By time, counted from the first.
@@ -106,17 +106,18 @@ pub fn mooncake_jsonl(text: &str) -> Result<Vec<Arrival>, TraceFileError> {
             continue;
         }
         let mut left = line.input_length;
-        let mut prompt = Prompt::default();
+        let mut pieces = Vec::new();
         for &hash in &line.hash_ids {
             let tokens = left.min(MOONCAKE_BLOCK);
             left -= tokens;
             if tokens > 0 {
-                prompt.pieces.push((hash, tokens));
+                pieces.push((hash, tokens));
             }
         }
         if left > 0 {
-            prompt.pieces.push((1 << 63 | n as u64, left));
+            pieces.push((1 << 63 | n as u64, left));
         }
+        let prompt = Prompt::Pieces(pieces);
         let micros = line.timestamp.checked_mul(1000);
         let micros = micros.ok_or_else(|| wrong("timestamp is too large".into()))?;
         arrivals.push(arrival(micros, prompt, line.output_length));

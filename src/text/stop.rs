@@ -40,6 +40,11 @@ impl StopMatcher {
         Self { stops, ..Self::default() }
     }
 
+    /// True when nothing can ever match.
+    pub fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
     /// Takes the next piece; after a stop everything is dropped.
     pub fn push(&mut self, piece: &str) -> StopStep {
         if self.stopped {

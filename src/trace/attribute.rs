@@ -1,23 +1,20 @@
 //! Why a token was late: every gap between two tokens of a sequence (and the one from its arrival
 //! to the first) split into parts that sum to it exactly.
 //!
-//! A step's device time is shared by a model of step time: with `fixed` the cost of an empty step
-//! and a marginal cost per row, `own` is what the row alone would have cost (fixed + its marginal
-//! cost) and the others' parts are their marginal costs, all scaled to the time measured. What
-//! the host does between two steps is `scheduling`; what lost events leave open is `unexplained`.
+//! A step's device time is shared by a model of step time, fitted to the stream as it goes: with
+//! `fixed` the cost of an empty step and a marginal cost per row, `own` is what the row alone
+//! would have cost (fixed + its marginal cost) and the others' parts are their marginal costs, all
+//! scaled to the time measured. Where kernels are timed, what the step took beyond them is
+//! `readback`. What the host does between two steps is `scheduling`; what lost events leave open
+//! is `unexplained`.
 
 use super::event::{Event, Stamped};
+use super::picture::{Picture, SequencePicture};
+use super::step_time::{StepCost, StepTime, Work};
 use crate::base::SequenceId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-
-/// Predicted device time, in any unit: only ratios count.
-pub trait RowCost {
-    fn fixed(&self) -> u64;
-    /// Beyond `fixed`, for positions `start .. start + len` of one sequence.
-    fn row(&self, start: u32, len: u32) -> u64;
-}
 
 /// Where the time of a gap went, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -32,6 +29,8 @@ pub struct Parts {
     /// In its slot without a row, or kept out, because no block was free.
     pub memory: u64,
     pub scheduling: u64,
+    /// Submission and the way of the results back, in steps whose kernels were timed.
+    pub readback: u64,
     /// Before a loss of events.
     pub unexplained: u64,
 }
@@ -45,7 +44,23 @@ impl Parts {
             + self.preemption
             + self.memory
             + self.scheduling
+            + self.readback
             + self.unexplained
+    }
+
+    /// Every part with its name, in the order of the fields.
+    pub fn named(&self) -> [(&'static str, u64); 9] {
+        [
+            ("own", self.own),
+            ("others_decode", self.others_decode),
+            ("others_prefill", self.others_prefill),
+            ("queue", self.queue),
+            ("preemption", self.preemption),
+            ("memory", self.memory),
+            ("scheduling", self.scheduling),
+            ("readback", self.readback),
+            ("unexplained", self.unexplained),
+        ]
     }
 }
 
@@ -58,6 +73,7 @@ impl AddAssign for Parts {
         self.preemption += other.preemption;
         self.memory += other.memory;
         self.scheduling += other.scheduling;
+        self.readback += other.readback;
         self.unexplained += other.unexplained;
     }
 }
@@ -73,6 +89,8 @@ pub struct Gap {
     pub parts: Parts,
     /// Who delayed it and by how much, the most first: rows of others in the steps it was in.
     pub delayed_by: Vec<(SequenceId, u64)>,
+    /// For whom it was preempted last, if it was.
+    pub preempted_for: Option<SequenceId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +115,7 @@ struct Track {
     computed: u32,
     parts: Parts,
     delayed_by: BTreeMap<SequenceId, u64>,
+    preempted_for: Option<SequenceId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +123,7 @@ struct Row {
     sequence: Option<SequenceId>,
     start: u32,
     len: u32,
+    /// Once the step has run.
     cost: u64,
 }
 
@@ -112,56 +132,72 @@ struct Row {
 pub struct Attribution {
     tracks: BTreeMap<SequenceId, Track>,
     rows: Vec<Row>,
+    work: Work,
+    kernel_nanos: u64,
+    times: StepTime,
+    /// In place of what is fitted.
+    known: Option<StepCost>,
 }
 
 impl Attribution {
+    /// Shares steps by this model, whatever the stream shows.
+    pub fn with_cost(cost: StepCost) -> Self {
+        Self { known: Some(cost), ..Self::default() }
+    }
+
+    /// Goes on from a picture: what its sequences wait for counts from there.
+    pub fn resume(picture: &Picture) -> Self {
+        let track = |s: &SequencePicture| Track {
+            place: match s.slot {
+                Some(_) => Place::Running,
+                None if s.preemptions > 0 => Place::Preempted,
+                None => Place::Queued,
+            },
+            computed: s.computed,
+            ..Track::arrived(picture.micros)
+        };
+        let tracks = picture.sequences.iter().map(|(id, s)| (*id, track(s))).collect();
+        Self { tracks, ..Self::default() }
+    }
+
+    /// The model that steps are shared by; tokens alone count until a step was seen.
+    pub fn cost(&self) -> StepCost {
+        let by_tokens = StepCost { fixed: 0, token: 1, pair: 0 };
+        self.known.or(self.times.cost()).unwrap_or(by_tokens)
+    }
+
     /// Takes an event; the gap that it ended, if it is a token.
-    pub fn push(&mut self, stamped: &Stamped, cost: &impl RowCost) -> Option<Gap> {
+    pub fn push(&mut self, stamped: &Stamped) -> Option<Gap> {
         let now = stamped.micros;
         match stamped.event {
             Event::RequestArrived { sequence, .. } => {
-                let track = Track {
-                    place: Place::Queued,
-                    from: now,
-                    mark: now,
-                    again: 0,
-                    starved: false,
-                    computed: 0,
-                    parts: Parts::default(),
-                    delayed_by: BTreeMap::new(),
-                };
-                self.tracks.insert(sequence, track);
+                self.tracks.insert(sequence, Track::arrived(now));
             }
             Event::SequenceAdmitted { sequence, .. } => {
-                if let Some(track) = self.tracks.get_mut(&sequence) {
-                    track.account(now);
-                    track.place = Place::Running;
-                }
+                self.account(sequence, now, |track| track.place = Place::Running);
             }
-            Event::SequencePreempted { victim, .. } => {
-                if let Some(track) = self.tracks.get_mut(&victim) {
-                    track.account(now);
-                    track.again = track.again.max(track.computed);
-                    track.computed = 0;
-                    track.place = Place::Preempted;
-                }
-            }
+            Event::SequencePreempted { victim, gainer, .. } => self.account(victim, now, |track| {
+                track.preempted_for = Some(gainer);
+                track.again = track.again.max(track.computed);
+                track.computed = 0;
+                track.place = Place::Preempted;
+            }),
             Event::RowDelayed { sequence, .. } => {
-                if let Some(track) = self.tracks.get_mut(&sequence) {
-                    track.account(now);
-                    track.starved = true;
-                }
+                self.account(sequence, now, |track| track.starved = true);
             }
-            Event::StepPlanned { .. } => self.rows.clear(),
+            Event::StepPlanned { .. } => {
+                self.rows.clear();
+                (self.work, self.kernel_nanos) = (Work::default(), 0);
+            }
             Event::RowPlanned { sequence, start, len, .. } => {
-                let row = Row { sequence: Some(sequence), start, len, cost: cost.row(start, len) };
-                self.rows.push(row);
+                self.row(Some(sequence), start, len);
             }
-            Event::RowPadded { start, len, .. } => {
-                self.rows.push(Row { sequence: None, start, len, cost: cost.row(start, len) });
-            }
+            Event::RowPadded { start, len, .. } => self.row(None, start, len),
+            Event::KernelTimed { nanos, .. } => self.kernel_nanos += nanos,
             Event::StepRan { device_micros, plan_micros, build_micros, .. } => {
-                self.step_ran(now, plan_micros + build_micros, device_micros, cost.fixed());
+                // First, so that a step like no other before it is shared by what it shows.
+                self.times.observe(self.work, device_micros);
+                self.step_ran(now, plan_micros.saturating_add(build_micros), device_micros);
             }
             Event::TokenSampled { sequence, position, .. } => {
                 return self.token(sequence, position, now);
@@ -180,16 +216,40 @@ impl Attribution {
         None
     }
 
-    fn step_ran(&mut self, now: u64, host: u64, device: u64, fixed: u64) {
+    fn account(&mut self, sequence: SequenceId, now: u64, change: impl FnOnce(&mut Track)) {
+        if let Some(track) = self.tracks.get_mut(&sequence) {
+            track.account(now);
+            change(track);
+        }
+    }
+
+    fn row(&mut self, sequence: Option<SequenceId>, start: u32, len: u32) {
+        self.work = self.work + Work::row(start, len);
+        self.rows.push(Row { sequence, start, len, cost: 0 });
+    }
+
+    fn step_ran(&mut self, now: u64, host: u64, device: u64) {
+        // Kernels that took longer than the step that they are of are a lie of the clock.
+        let kernels = match self.kernel_nanos {
+            0 => device,
+            nanos => (nanos / 1000).min(device),
+        };
+        let model = self.cost();
+        for row in &mut self.rows {
+            row.cost = model.marginal(Work::row(row.start, row.len));
+        }
         let all: u128 = self.rows.iter().map(|r| u128::from(r.cost)).sum();
-        let total = (u128::from(fixed) + all).max(1);
+        let total = (u128::from(model.fixed) + all).max(1);
         // Cut down, so that the parts never exceed the whole.
-        let share = |cost: u64| (u128::from(device) * u128::from(cost) / total) as u64;
+        let share = |cost: u64| (u128::from(kernels) * u128::from(cost) / total) as u64;
         let (mut decode, mut prefill) = (0u64, 0u64);
         for row in &self.rows {
             let kind = if row.len == 1 { &mut decode } else { &mut prefill };
             *kind += share(row.cost);
         }
+        // Decode rows of others are many and small: who delays is who has more to do.
+        let delays = |row: &&Row| row.len > 1 && row.sequence.is_some();
+        let long: Vec<Row> = self.rows.iter().filter(delays).copied().collect();
         for row in &self.rows {
             let Some(sequence) = row.sequence else { continue };
             let Some(track) = self.tracks.get_mut(&sequence) else { continue };
@@ -207,9 +267,11 @@ impl Attribution {
             let kind = if row.len == 1 { &mut decode } else { &mut prefill };
             *kind -= share(row.cost);
             let (decode, prefill) = (scale(decode), scale(prefill));
+            let readback = scale(device - kernels);
             track.parts.others_decode += decode;
             track.parts.others_prefill += prefill;
-            let own = left - decode - prefill;
+            track.parts.readback += readback;
+            let own = left - decode - prefill - readback;
             match row.start < track.again {
                 true => track.parts.preemption += own,
                 false => track.parts.own += own,
@@ -217,9 +279,8 @@ impl Attribution {
             track.computed = row.start.saturating_add(row.len);
             track.starved = false;
             track.mark = now.max(begun);
-            for other in &self.rows {
-                // Decode rows of others are many and small: who delays is who has more to do.
-                if let Some(by) = other.sequence.filter(|&by| by != sequence && other.len > 1) {
+            for other in &long {
+                if let Some(by) = other.sequence.filter(|&by| by != sequence) {
                     *track.delayed_by.entry(by).or_default() += scale(share(other.cost));
                 }
             }
@@ -234,11 +295,34 @@ impl Attribution {
         let (from, parts) = (track.from, std::mem::take(&mut track.parts));
         track.from = track.mark;
         let micros = track.mark - from;
-        Some(Gap { sequence, position, from_micros: from, micros, parts, delayed_by })
+        let preempted_for = track.preempted_for.take();
+        Some(Gap {
+            sequence,
+            position,
+            from_micros: from,
+            micros,
+            parts,
+            delayed_by,
+            preempted_for,
+        })
     }
 }
 
 impl Track {
+    fn arrived(now: u64) -> Self {
+        Self {
+            place: Place::Queued,
+            from: now,
+            mark: now,
+            again: 0,
+            starved: false,
+            computed: 0,
+            parts: Parts::default(),
+            delayed_by: BTreeMap::new(),
+            preempted_for: None,
+        }
+    }
+
     /// The time up to `now` in which it had no row.
     fn account(&mut self, now: u64) {
         let micros = now.saturating_sub(self.mark);

@@ -2,6 +2,7 @@
 //! Additive: a reader skips variants it does not know, and refuses only a later major version.
 
 use super::event::{Event, Stamped};
+use crate::base::KvType;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Read, Write};
 
@@ -23,6 +24,19 @@ pub struct Header {
     /// The model that ran, so that a reader finds the words of its tokens.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
+    /// How the engine was made, beside its limits and policies: what a replay needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Made>,
+}
+
+/// How a recorded engine was made.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Made {
+    pub device: String,
+    pub kv: Option<KvType>,
+    /// Steps measured before the start: tokens, pairs of query and key, microseconds.
+    pub measured: Vec<(u64, u64, u64)>,
 }
 
 impl Default for Header {
@@ -33,6 +47,7 @@ impl Default for Header {
             version: TRACE_VERSION,
             writer,
             model: String::new(),
+            engine: None,
         }
     }
 }
@@ -60,6 +75,21 @@ pub fn write_header(to: &mut impl Write, header: &Header) -> std::io::Result<()>
 pub fn write_line(to: &mut impl Write, event: &Stamped) -> std::io::Result<()> {
     serde_json::to_writer(&mut *to, event)?;
     to.write_all(b"\n")
+}
+
+/// How a file starts that is compressed with gzip.
+#[cfg(any(feature = "viewer", feature = "cli"))]
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The content of a file, which may be compressed with gzip.
+#[cfg(any(feature = "viewer", feature = "cli"))]
+pub fn unpacked<'a>(from: impl Read + 'a) -> std::io::Result<Box<dyn BufRead + 'a>> {
+    let mut from = std::io::BufReader::with_capacity(1 << 16, from);
+    if from.fill_buf()?.starts_with(&GZIP) {
+        let unpacked = flate2::read::MultiGzDecoder::new(from);
+        return Ok(Box::new(std::io::BufReader::with_capacity(1 << 16, unpacked)));
+    }
+    Ok(Box::new(from))
 }
 
 /// Reads a trace line by line; an iterator of events.

@@ -1,6 +1,7 @@
 //! The facts. Plain data without heap use in everything a step emits, so that a step can be
 //! traced without allocating: lists of blocks come in pieces of at most [`BlockList::MAX`].
 
+use super::asked::Asked;
 use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId, TokenId, Victim};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,13 @@ pub enum Event {
     LimitsChanged { limits: Limits, reason: LimitsReason },
     /// The policies in force from here on.
     PoliciesChanged { policies: Policies, reason: LimitsReason },
+    /// A tenant has this share under fair queueing from here on, relative to 1.
+    TenantWeighted { tenant: u32, weight: u32 },
+    /// What a request asked for; just before its sequences arrive or are refused, and only where
+    /// requests are recorded. `sequence` is its first.
+    RequestAsked { request: RequestId, sequence: SequenceId, asked: Box<Asked> },
+    /// The next tokens of the prompt of a request just asked.
+    PromptGiven { request: RequestId, tokens: Vec<TokenId> },
     /// A sequence joined the queue.
     RequestArrived {
         request: RequestId,

@@ -10,6 +10,9 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+/// Events between a simulation and the disk.
+const PATIENT_EVENTS: usize = 1 << 12;
+
 /// What became of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Written {
@@ -21,6 +24,8 @@ pub struct Written {
 pub struct FileSink {
     to: Option<SyncSender<Stamped>>,
     writer: Option<JoinHandle<std::io::Result<u64>>>,
+    /// Waits for the disk rather than lose an event.
+    patient: bool,
     dropped: u64,
     /// Of `dropped`, those the file does not tell of yet.
     untold: u64,
@@ -30,6 +35,14 @@ impl FileSink {
     /// Creates `path` with `header`; up to `capacity` events may wait for the disk.
     pub fn create(path: &Path, capacity: usize, header: &Header) -> std::io::Result<Self> {
         Self::to_writer(File::create(path)?, capacity, header)
+    }
+
+    /// Creates `path` for a stream that has no clock to keep up with: a simulation waits for the
+    /// disk, and no event is lost.
+    pub fn patient(path: &Path, header: &Header) -> std::io::Result<Self> {
+        let mut sink = Self::create(path, PATIENT_EVENTS, header)?;
+        sink.patient = true;
+        Ok(sink)
     }
 
     /// The same over any writer.
@@ -44,7 +57,7 @@ impl FileSink {
         let writer = std::thread::Builder::new()
             .name("trace-writer".to_string())
             .spawn(move || write_all(&receiver, to))?;
-        Ok(Self { to: Some(sender), writer: Some(writer), dropped: 0, untold: 0 })
+        Ok(Self { to: Some(sender), writer: Some(writer), patient: false, dropped: 0, untold: 0 })
     }
 
     /// Events lost so far.
@@ -68,6 +81,9 @@ impl FileSink {
     }
 
     fn send(&mut self, event: Stamped) -> bool {
+        if self.patient {
+            return self.to.as_ref().is_some_and(|to| to.send(event).is_ok());
+        }
         match self.to.as_ref().map(|to| to.try_send(event)) {
             Some(Ok(())) => true,
             Some(Err(TrySendError::Full(_))) => false,

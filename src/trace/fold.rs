@@ -66,7 +66,12 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
             leave(picture, *sequence);
         }
         Event::EventsDropped { count } => picture.counters.events_dropped += count,
-        Event::KernelTimed { .. } | Event::BudgetChosen { .. } | Event::Unknown => {}
+        Event::KernelTimed { .. }
+        | Event::BudgetChosen { .. }
+        | Event::TenantWeighted { .. }
+        | Event::RequestAsked { .. }
+        | Event::PromptGiven { .. }
+        | Event::Unknown => {}
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`fold`] is the single meaning of the stream. The enum is additive: variants are added, never
 //! changed, and a reader skips those it does not know.
 
+mod asked;
 mod attribute;
 mod codec;
 mod event;
@@ -17,9 +18,13 @@ mod perfetto;
 mod picture;
 mod sentence;
 mod sink;
+mod step_time;
 
-pub use attribute::{Attribution, Gap, Parts, RowCost};
-pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
+pub use asked::Asked;
+pub use attribute::{Attribution, Gap, Parts};
+#[cfg(any(feature = "viewer", feature = "cli"))]
+pub use codec::unpacked;
+pub use codec::{Header, Made, Reader, TRACE_VERSION, TraceError, write_header, write_line};
 pub use event::{
     BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod,
     PreemptReason, Refusal, Stamped,
@@ -34,3 +39,4 @@ pub use perfetto::write_perfetto;
 pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, StepPicture};
 pub use sentence::sentence;
 pub use sink::{NullSink, RingSink, Sink};
+pub use step_time::{Choice, StepCost, StepTime, Work};

@@ -24,6 +24,9 @@ pub fn sentence(event: &Event) -> Option<String> {
             policies.victim,
             policies.order
         ),
+        Event::TenantWeighted { tenant, weight } => {
+            format!("tenant {tenant} has a share of {weight} from here on, relative to 1")
+        }
         Event::RequestRefused { request, refusal, .. } => {
             format!("request {request} was refused: {refusal}")
         }

@@ -73,6 +73,13 @@ impl<S: Sink> Sink for Arc<Mutex<S>> {
     }
 }
 
+/// Keeps everything.
+impl Sink for Vec<Stamped> {
+    fn push(&mut self, event: &Stamped) {
+        self.push(event.clone());
+    }
+}
+
 /// Sends the stream to each.
 impl<S: Sink + ?Sized> Sink for Vec<Box<S>> {
     fn push(&mut self, event: &Stamped) {

@@ -107,10 +107,10 @@ fn totals(ui: &mut Ui, stage: &Stage<'_>, recent: &[StepRow]) {
 /// The longest wait between two tokens of the whole stream, and on whose account.
 fn worst(ui: &mut Ui, stage: &mut Stage<'_>) {
     let Some((id, index)) = stage.lives.worst_gap() else { return };
-    let Some(life) = stage.lives.get(id) else { return };
-    let Some(gap) = gaps::explain(stage.history, stage.steps, (id, life), index) else { return };
+    let mark = stage.lives.get(id).and_then(|life| life.tokens.get(index));
+    let Some(told) = mark.map(|mark| gaps::sentence(&mark.gap)) else { return };
     ui.separator();
-    let text = format!("Worst token gap, sequence {id}, token {}: {}", index + 1, gap.sentence());
+    let text = format!("Worst token gap, sequence {id}, token {}: {told}", index + 1);
     let response = ui.add(egui::Label::new(text).wrap().sense(Sense::click()));
     if response.on_hover_text("Go to it").clicked() {
         go_to(stage, id, index);

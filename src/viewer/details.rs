@@ -83,11 +83,11 @@ fn sequence(ui: &mut Ui, stage: &mut Stage<'_>, id: SequenceId) {
     }
     let worst = life.worst_gap().filter(|&at| at < shown);
     if let Some(at) = worst
-        && let Some(gap) = gaps::explain(stage.history, stage.steps, (id, life), at)
+        && let Some(mark) = life.tokens.get(at)
     {
         ui.add_space(4.0);
         ui.weak(format!("longest wait, token {}", at + 1));
-        ui.label(gap.sentence());
+        ui.label(gaps::sentence(&mark.gap));
     }
     if let Some(s) = now
         && ui.button("Cancel its request").clicked()
@@ -142,7 +142,7 @@ fn block(ui: &mut Ui, stage: &mut Stage<'_>, id: BlockId) {
     let inside = |position: u32| (from..from + size).contains(&position);
     let words: String = life.tokens[..shown]
         .iter()
-        .filter(|t| inside(t.position))
+        .filter(|t| inside(t.gap.position))
         .map(|t| stage.word(t.token))
         .collect();
     ui.add_space(4.0);

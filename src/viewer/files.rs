@@ -3,13 +3,10 @@
 
 use super::steps::{StepRow, Steps};
 use crate::trace::{
-    Header, History, Reader, Stamped, TraceError, write_header, write_line, write_perfetto,
+    Header, History, Reader, Stamped, TraceError, unpacked, write_header, write_line,
+    write_perfetto,
 };
-use flate2::read::MultiGzDecoder;
-use std::io::{BufRead, BufReader, Read, Write};
-
-/// How a recording starts when it is compressed.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+use std::io::{Read, Write};
 
 /// Reads a recording and hands on its events; returns its header. The events before a damage are
 /// handed on.
@@ -17,14 +14,7 @@ pub fn read_recording(
     from: impl Read,
     take: &mut dyn FnMut(Stamped),
 ) -> Result<Header, TraceError> {
-    let mut from = BufReader::with_capacity(1 << 16, from);
-    let packed = from.fill_buf()?.starts_with(&GZIP);
-    let from: Box<dyn BufRead> = if packed {
-        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(from)))
-    } else {
-        Box::new(from)
-    };
-    let mut reader = Reader::new(from)?;
+    let mut reader = Reader::new(unpacked(from)?)?;
     for event in reader.by_ref() {
         take(event?);
     }

@@ -2,7 +2,7 @@
 //! tokens. A fold like the picture, but of the past instead of the present.
 
 use crate::base::{RequestId, SequenceId, TokenId};
-use crate::trace::{Event, FinishReason, Picture, Stamped};
+use crate::trace::{Attribution, Event, FinishReason, Gap, Picture, Stamped};
 use std::collections::BTreeMap;
 
 /// What a sequence did between two moments.
@@ -34,13 +34,13 @@ pub struct Slice {
     pub positions: u32,
 }
 
-/// A token's moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A token's moment, and what it waited for.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenMark {
-    pub position: u32,
     pub token: TokenId,
     pub step: u64,
     pub micros: u64,
+    pub gap: Gap,
 }
 
 /// One sequence from its arrival on.
@@ -65,12 +65,7 @@ pub struct Life {
 impl Life {
     /// Time from the token before (the arrival for the first) to the token at `index`.
     pub fn gap_micros(&self, index: usize) -> Option<u64> {
-        let now = self.tokens.get(index)?.micros;
-        let before = match index.checked_sub(1) {
-            Some(before) => self.tokens[before].micros,
-            None => self.arrived_micros,
-        };
-        Some(now.saturating_sub(before))
+        Some(self.tokens.get(index)?.gap.micros)
     }
 
     /// Index of the token with the longest wait before it, the first token aside.
@@ -110,6 +105,7 @@ pub struct Lives {
     all: BTreeMap<SequenceId, Life>,
     /// Sequences with a row in the step that runs.
     rows: Vec<SequenceId>,
+    attribution: Attribution,
 }
 
 impl Lives {
@@ -140,7 +136,7 @@ impl Lives {
             }
             (sequence, life)
         });
-        Self { all: all.collect(), ..Self::default() }
+        Self { all: all.collect(), attribution: Attribution::resume(picture), ..Self::default() }
     }
 
     pub fn get(&self, sequence: SequenceId) -> Option<&Life> {
@@ -161,6 +157,7 @@ impl Lives {
     }
 
     pub fn push(&mut self, stamped: &Stamped) {
+        let gap = self.attribution.push(stamped);
         match stamped.event {
             Event::RequestArrived {
                 request,
@@ -203,9 +200,9 @@ impl Lives {
                     self.change(sequence, |life| life.close(stamped));
                 }
             }
-            Event::TokenSampled { sequence, position, token } => self.change(sequence, |life| {
+            Event::TokenSampled { sequence, token, .. } => self.change(sequence, |life| {
                 let (step, micros) = (stamped.step, stamped.micros);
-                life.tokens.push(TokenMark { position, token, step, micros });
+                life.tokens.extend(gap.map(|gap| TokenMark { token, step, micros, gap }));
             }),
             Event::SequencePreempted { victim, lost, .. } => self.change(victim, |life| {
                 life.slot = None;

@@ -34,7 +34,7 @@ mod why;
 pub use blocks::Grid;
 pub use command::{Open, Preset, Setup, Submission, ViewCommand};
 pub use files::{read_recording, to_csv, to_jsonl, to_perfetto};
-pub use gaps::{Cause, Gap, explain};
+pub use gaps::sentence as gap_sentence;
 pub use lives::{Life, Lives, Phase, Slice, TokenMark};
 pub use raster::Image;
 pub use shell::Viewer;

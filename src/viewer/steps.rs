@@ -53,12 +53,7 @@ pub struct Steps {
     rows: VecDeque<StepRow>,
     /// Marks from before the first step.
     early: Marks,
-    /// Device time of recent steps that only decoded, for what a token costs undisturbed.
-    decode_only: VecDeque<u64>,
 }
-
-/// Steps that the undisturbed cost is taken from.
-const DECODE_ONLY_KEPT: usize = 65;
 
 impl Steps {
     pub fn push(&mut self, stamped: &Stamped) {
@@ -95,12 +90,6 @@ impl Steps {
                 row.plan_micros = plan_micros;
                 row.build_micros = build_micros;
                 row.device_micros = device_micros;
-                if row.prefill == 0 && row.padding == 0 && row.decode > 0 {
-                    if self.decode_only.len() == DECODE_ONLY_KEPT {
-                        self.decode_only.pop_front();
-                    }
-                    self.decode_only.push_back(row.total_micros());
-                }
             }
             _ => self.mark(stamped),
         }
@@ -161,12 +150,5 @@ impl Steps {
     pub fn range(&self, from: usize, to: usize) -> impl Iterator<Item = &StepRow> {
         let to = to.min(self.rows.len());
         self.rows.range(from.min(to)..to)
-    }
-
-    /// What a recent step took that only decoded, in the middle of their order.
-    pub fn undisturbed_micros(&self) -> Option<u64> {
-        let mut sorted: Vec<u64> = self.decode_only.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied()
     }
 }

@@ -75,11 +75,9 @@ fn token(ui: &mut Ui, stage: &Stage<'_>, id: SequenceId, index: usize, most: u64
     let response = ui.add(egui::Label::new(text).sense(Sense::click()).selectable(false));
     let clicked = response.clicked();
     response.on_hover_ui(|ui| {
-        let known = gaps::explain(stage.history, stage.steps, (id, life), index);
-        ui.label(format!("token {} at position {}, step {}", index + 1, mark.position, mark.step));
-        if let Some(known) = known {
-            ui.label(known.sentence());
-        }
+        let position = mark.gap.position;
+        ui.label(format!("token {} at position {position}, step {}", index + 1, mark.step));
+        ui.label(gaps::sentence(&mark.gap));
     });
     clicked
 }

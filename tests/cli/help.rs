@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Every command.
-const COMMANDS: [&[&str]; 13] = [
+const COMMANDS: &[&[&str]] = &[
     &[],
     &["serve"],
     &["generate"],
@@ -20,6 +20,21 @@ const COMMANDS: [&[&str]; 13] = [
     &["convert"],
     &["bench"],
     &["bench", "model"],
+    &["bench", "all"],
+    &["bench", "utilization"],
+    &["bench", "padding"],
+    &["bench", "stall"],
+    &["bench", "budget"],
+    &["bench", "prefill-is-free"],
+    &["bench", "fairness"],
+    &["bench", "starvation"],
+    &["bench", "knee"],
+    &["bench", "prefix"],
+    &["bench", "orca"],
+    &["bench", "prediction"],
+    &["sim"],
+    &["replay"],
+    &["what-if"],
     &["--version"],
 ];
 

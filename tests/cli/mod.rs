@@ -5,6 +5,7 @@ mod commands;
 mod errors;
 mod help;
 mod readme;
+mod recorded;
 mod serve;
 
 use crate::support::Rows;
@@ -15,5 +16,6 @@ pub fn rows(rows: &mut Rows) {
     errors::rows(rows);
     help::rows(rows);
     readme::rows(rows);
+    recorded::rows(rows);
     serve::rows(rows);
 }

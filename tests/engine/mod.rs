@@ -9,6 +9,7 @@ mod fields;
 mod held;
 mod life;
 mod policies;
+mod replay;
 mod stops;
 mod thread;
 mod trace;
@@ -25,5 +26,6 @@ pub fn rows(rows: &mut Rows) {
     trace::rows(rows);
     thread::rows(rows);
     policies::rows(rows);
+    replay::rows(rows);
     choices::rows(rows);
 }

@@ -11,10 +11,10 @@ use tilewright::base::{
 };
 use tilewright::engine::{
     Engine, EngineConfig, GenerateError, GenerateRequest, Generation, RunFuture, Runner,
-    SettingError, StepInput, StepTime, Stepped, SubmitError, SwapFuture, Work, spawn,
+    SettingError, StepInput, Stepped, SubmitError, SwapFuture, spawn,
 };
 use tilewright::sched::BlockSwap;
-use tilewright::trace::{Event, RingSink};
+use tilewright::trace::{Event, RingSink, StepTime, Work};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::padding_changes_nothing", padding_changes_nothing);

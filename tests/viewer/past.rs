@@ -5,7 +5,7 @@ use crate::support::Rows;
 use std::time::Instant;
 use tilewright::base::SequenceId;
 use tilewright::trace::{Cursor, Event, History, Picture, Stamped, fold, sentence};
-use tilewright::viewer::{Cause, Phase, Source, Viewer, explain, to_csv, to_perfetto};
+use tilewright::viewer::{Phase, Source, Viewer, gap_sentence, to_csv, to_perfetto};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("viewer::every_step_shows_what_the_fold_says", every_step_shows_what_the_fold_says);
@@ -115,15 +115,14 @@ fn waits_are_shared_out_whole() {
     let viewer = viewer(&overload());
     let (mut gaps, mut preempted) = (0, 0);
     for (id, life) in viewer.lives().iter() {
-        for index in 0..life.tokens.len() {
-            let gap = explain(viewer.history(), viewer.steps(), (id, life), index).expect("a gap");
-            let told: u64 = gap.shares.iter().map(|s| s.1).sum();
-            // Shares are cut to whole microseconds; steps may reach a little over the ends.
-            let off = told.abs_diff(gap.micros);
-            assert!(off <= 20 + gap.micros / 5, "{id} token {index}: {told} of {}", gap.micros);
-            assert!(gap.shares.windows(2).all(|w| w[0].1 >= w[1].1), "the largest comes first");
+        for (index, mark) in life.tokens.iter().enumerate() {
+            let gap = &mark.gap;
+            assert_eq!(gap.parts.sum(), gap.micros, "{id} token {index}: {gap:?}");
+            assert_eq!(life.gap_micros(index), Some(gap.micros));
+            let told = gap_sentence(gap);
+            assert!(told.contains(" own") || told.contains("computing again"), "{told}");
             gaps += 1;
-            preempted += usize::from(gap.shares.iter().any(|s| matches!(s.0, Cause::Preempted(_))));
+            preempted += usize::from(told.contains("out of its slot for sequence "));
         }
     }
     assert!(gaps > 200 && preempted > 0, "{gaps} gaps, {preempted} over a preemption");
@@ -155,14 +154,13 @@ fn a_wait_names_the_prompt() {
     }
     let viewer = viewer(&stream.events);
     let life = viewer.lives().get(SequenceId(0)).expect("a life");
-    let gap = explain(viewer.history(), viewer.steps(), (SequenceId(0), life), 20).expect("a gap");
-    assert_eq!(gap.shares[0], (Cause::Prefill(SequenceId(1)), 7830), "{gap:?}");
-    assert_eq!(gap.shares[1], (Cause::Own, 900), "{gap:?}");
-    assert!(
-        gap.sentence().contains("7.8 ms prefill of sequence 1, 900 µs own"),
-        "{}",
-        gap.sentence()
-    );
+    let gap = &life.tokens[20].gap;
+    let (by, micros) = gap.delayed_by[0];
+    // What a step takes beyond the 870 µs of those that only decode.
+    assert!(by == SequenceId(1) && micros.abs_diff(7830) < 80, "{gap:?}");
+    assert!(gap.parts.own.abs_diff(870) < 80, "{gap:?}");
+    let told = gap_sentence(gap);
+    assert!(told.contains("7.8 ms prefill of sequence 1, 8"), "{told}");
 }
 
 fn every_decision_has_a_sentence() {

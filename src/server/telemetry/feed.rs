@@ -1,6 +1,6 @@
 //! The newest events and the picture that all of them add up to, for watchers that come late.
 
-use crate::trace::{Event, Picture, RingSink, Sink, Stamped, fold};
+use crate::trace::{Asked, Event, Picture, RingSink, Sink, Stamped, fold};
 
 /// Events kept for watchers; one that is further behind gets a new snapshot.
 const EVENTS_KEPT: usize = 4096;
@@ -37,8 +37,14 @@ impl Feed {
     pub fn push(&mut self, event: &Stamped) {
         fold(&mut self.picture, event);
         let mut event = event.clone();
-        if let Event::TokenSampled { token, .. } = &mut event.event {
-            *token = WITHHELD;
+        match &mut event.event {
+            Event::TokenSampled { token, .. } => *token = WITHHELD,
+            Event::PromptGiven { tokens, .. } => tokens.clear(),
+            Event::RequestAsked { asked, .. } => {
+                let Asked { choices, max_tokens, tenant, class, .. } = **asked;
+                **asked = Asked { choices, max_tokens, tenant, class, ..Asked::default() };
+            }
+            _ => {}
         }
         self.recent.push(&event);
     }

@@ -8,10 +8,12 @@ mod feed;
 mod histogram;
 mod metrics;
 mod render;
+mod waits;
 
 pub(super) use feed::{Feed, Position};
 pub(super) use metrics::Metrics;
 pub(super) use render::{Gauges, render};
+pub(super) use waits::Asking;
 
 use crate::base::Limits;
 use crate::trace::{Picture, Sink, Stamped};
@@ -30,6 +32,7 @@ pub struct Telemetry {
 struct Inner {
     metrics: Metrics,
     feed: Feed,
+    waits: waits::Waits,
 }
 
 impl Default for Telemetry {
@@ -86,6 +89,7 @@ impl Sink for Tap {
     fn push(&mut self, event: &Stamped) {
         let mut inner = self.0.lock();
         inner.metrics.push(event);
+        inner.waits.push(event);
         inner.feed.push(event);
         drop(inner);
         self.0.news.send_replace(event.seq + 1);

@@ -61,6 +61,11 @@ impl StepCost {
     pub fn micros(&self, work: Work) -> u64 {
         u64::try_from(self.picos(work) / 1_000_000).unwrap_or(u64::MAX)
     }
+
+    /// What this work adds to a step, in picoseconds.
+    pub fn marginal(&self, work: Work) -> u64 {
+        u64::try_from(self.picos(work) - u128::from(self.fixed)).unwrap_or(u64::MAX)
+    }
 }
 
 /// A budget and what it was decided on.

@@ -1,0 +1,442 @@
+//! Runs a recording again: the same requests, cancellations and changes of settings between the
+//! same two steps, under a clock that shows the recorded times. Decisions and tokens must come out
+//! the same; the first event that does not is named with its step.
+
+use super::card::ModelCard;
+use super::handle::{Control, Submission};
+use super::output::GenerateError;
+use super::probe::{Pooling, Question};
+use super::runner_api::Runner;
+use super::sampling::{GenerateRequest, InvalidField};
+use super::steps::{Engine, EngineConfig};
+use super::table::{Request, Sender};
+use crate::base::{Clock, Limits, Policies, RequestId, SequenceId, TokenId};
+use crate::trace::{
+    Asked, Event, EvictReason, FinishReason, LimitsReason, PreemptReason, Sink, Stamped, Work,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What was asked, for the stream.
+pub(super) fn asked(request: &GenerateRequest, first: &Request, choices: u32) -> Asked {
+    let s = &first.sampling;
+    let (prompt_logprobs, pooled) = match request.question {
+        None => (None, None),
+        Some(Question::Logprobs(top)) => (Some(top), None),
+        Some(Question::Pooled(Pooling::Last)) => (None, Some("last".to_string())),
+        Some(Question::Pooled(Pooling::Mean)) => (None, Some("mean".to_string())),
+    };
+    Asked {
+        choices,
+        seed: first.seed,
+        temperature: s.temperature,
+        top_k: s.top_k,
+        top_p: s.top_p,
+        min_p: s.min_p,
+        repetition_penalty: s.repetition_penalty,
+        presence_penalty: s.presence_penalty,
+        frequency_penalty: s.frequency_penalty,
+        logit_bias: s.logit_bias.clone(),
+        logprobs: s.logprobs,
+        min_tokens: first.min_tokens,
+        max_tokens: first.max_new_tokens,
+        stop: request.stop.clone(),
+        stop_ids: first.stop_ids.clone(),
+        tenant: first.tenant,
+        class: first.class,
+        cache_salt: request.cache_salt.clone(),
+        prompt_logprobs,
+        pooled,
+    }
+}
+
+/// The request that was asked.
+fn request(asked: &Asked, prompt: Vec<TokenId>) -> GenerateRequest {
+    let question = match (asked.prompt_logprobs, asked.pooled.as_deref()) {
+        (Some(top), _) => Some(Question::Logprobs(top)),
+        (None, Some("mean")) => Some(Question::Pooled(Pooling::Mean)),
+        (None, Some(_)) => Some(Question::Pooled(Pooling::Last)),
+        (None, None) => None,
+    };
+    GenerateRequest {
+        prompt,
+        min_tokens: Some(asked.min_tokens),
+        temperature: Some(asked.temperature),
+        top_k: Some(asked.top_k),
+        top_p: Some(asked.top_p),
+        min_p: Some(asked.min_p),
+        repetition_penalty: Some(asked.repetition_penalty),
+        presence_penalty: Some(asked.presence_penalty),
+        frequency_penalty: Some(asked.frequency_penalty),
+        logit_bias: asked.logit_bias.clone(),
+        seed: Some(asked.seed),
+        stop: asked.stop.clone(),
+        // The model's own are among them, unless the request ignored those.
+        stop_token_ids: asked.stop_ids.clone(),
+        ignore_eos: true,
+        logprobs: asked.logprobs,
+        question,
+        n: Some(asked.choices),
+        cache_salt: asked.cache_salt.clone(),
+        ..GenerateRequest::default()
+    }
+}
+
+/// Why a recording cannot be run again.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error("the recording does not begin with limits and policies: record from the start")]
+    NoStart,
+    #[error(
+        "the recording lost {0} events: a replay needs all of them, so record to a faster disk"
+    )]
+    Lost(u64),
+    #[error(
+        "the recording has no prompts: it was made by an older version, or by something else than \
+         `--record`"
+    )]
+    NoPrompts,
+    #[error("{request}: the model at hand takes no such request: {error}")]
+    Request { request: RequestId, error: InvalidField },
+}
+
+/// The first event that came out otherwise.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Difference {
+    pub step: u64,
+    /// Place in the recorded stream.
+    pub seq: u64,
+    /// `None` where the recording has nothing more in this step.
+    pub recorded: Option<Event>,
+    pub replayed: Option<Event>,
+}
+
+/// What came of a replay.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Replayed {
+    pub requests: u64,
+    pub steps: u64,
+    pub tokens: u64,
+    pub preemptions: u64,
+    /// Steps recorded at the end whose outcome is missing: the recording was cut off, or the
+    /// engine failed.
+    pub unfinished: u64,
+    pub difference: Option<Difference>,
+}
+
+/// The recorded times, one for each look at the clock; then the last one stays.
+#[derive(Default)]
+struct RecordedClock(Mutex<(VecDeque<u64>, u64)>);
+
+impl RecordedClock {
+    fn show(&self, times: &[u64]) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.0 = times.iter().copied().collect();
+        inner.1 = times.last().copied().unwrap_or(inner.1);
+    }
+}
+
+impl Clock for RecordedClock {
+    fn now_micros(&self) -> u64 {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.0.pop_front().unwrap_or(inner.1)
+    }
+}
+
+/// Keeps what the replay makes.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<VecDeque<Stamped>>>);
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Stamped>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink for Seen {
+    fn push(&mut self, event: &Stamped) {
+        if comes_of_decisions(&event.event) {
+            self.lock().push_back(event.clone());
+        }
+    }
+}
+
+/// Kernel times are of the device alone, and differ in every run.
+fn comes_of_decisions(event: &Event) -> bool {
+    !matches!(event, Event::KernelTimed { .. } | Event::Unknown)
+}
+
+/// What is known of a recorded step beside its events.
+#[derive(Clone, Default)]
+struct StepTimes {
+    plan: u64,
+    build: u64,
+    device: u64,
+    /// Sequences whose callers left, or read too slowly, with the token of this step.
+    left: Vec<SequenceId>,
+}
+
+/// The limits that a runner needs so that the recording can run on it: the largest of all.
+pub fn recorded_limits(events: &[Stamped]) -> Option<Limits> {
+    let mut all: Option<Limits> = None;
+    for event in events {
+        if let Event::LimitsChanged { limits, .. } = event.event {
+            let most = all.get_or_insert(limits);
+            most.sequences_max = most.sequences_max.max(limits.sequences_max);
+            most.step_tokens_max = most.step_tokens_max.max(limits.step_tokens_max);
+        }
+    }
+    all
+}
+
+struct Replay<'a, R: Runner> {
+    engine: Engine<R>,
+    clock: Arc<RecordedClock>,
+    seen: Seen,
+    /// Without kernel times.
+    recorded: Vec<&'a Stamped>,
+    at: usize,
+    times: BTreeMap<u64, StepTimes>,
+    done: Replayed,
+}
+
+/// Runs the recording `events` again, whole and in order, on `runner`, whose model `card`
+/// describes. `measured` are the step times that the recorded engine was started with.
+pub fn replay<R: Runner>(
+    runner: R,
+    card: ModelCard,
+    measured: Vec<(Work, u64)>,
+    events: &[Stamped],
+) -> Result<Replayed, ReplayError> {
+    let (limits, policies) = start(events)?;
+    let clock = Arc::new(RecordedClock::default());
+    let seen = Seen::default();
+    let mut config = EngineConfig::new(limits, clock.clone());
+    config.policies = policies;
+    config.measured = measured;
+    config.record_requests = true;
+    config.sinks.push(Box::new(seen.clone()));
+    let engine = Engine::new(runner, card, config);
+    let recorded: Vec<_> = events.iter().filter(|e| comes_of_decisions(&e.event)).collect();
+    let times = step_times(&recorded);
+    let done = Replayed::default();
+    let mut replay = Replay { engine, clock, seen, recorded, at: 0, times, done };
+    while replay.done.difference.is_none() && replay.at < replay.recorded.len() {
+        if !replay.next()? {
+            break;
+        }
+        replay.compare();
+    }
+    Ok(replay.done)
+}
+
+/// Limits and policies at the start.
+fn start(events: &[Stamped]) -> Result<(Limits, Policies), ReplayError> {
+    let (mut limits, mut policies, mut asked, mut arrived) = (None, None, false, false);
+    for event in events {
+        match event.event {
+            Event::LimitsChanged { limits: found, .. } => limits = limits.or(Some(found)),
+            Event::PoliciesChanged { policies: found, .. } => policies = policies.or(Some(found)),
+            Event::RequestAsked { .. } => asked = true,
+            Event::RequestArrived { .. } => arrived = true,
+            Event::EventsDropped { count } => return Err(ReplayError::Lost(count)),
+            _ => {}
+        }
+    }
+    let whole = events.first().is_none_or(|first| first.seq == 0);
+    match (limits, policies) {
+        (Some(_), Some(_)) if arrived && !asked => Err(ReplayError::NoPrompts),
+        (Some(limits), Some(policies)) if whole => Ok((limits, policies)),
+        _ => Err(ReplayError::NoStart),
+    }
+}
+
+/// The times of every step that ran, and who left in its commit. That is told by the order: in a
+/// commit a sequence ends right after its token, before the next row's.
+fn step_times(events: &[&Stamped]) -> BTreeMap<u64, StepTimes> {
+    let mut all: BTreeMap<u64, StepTimes> = BTreeMap::new();
+    let (mut ran, mut last) = (None, None);
+    for event in events {
+        match event.event {
+            Event::StepRan {
+                step,
+                plan_micros: plan,
+                build_micros: build,
+                device_micros: device,
+            } => {
+                all.insert(step, StepTimes { plan, build, device, left: Vec::new() });
+                (ran, last) = (Some((step, event.micros)), None);
+            }
+            Event::TokenSampled { sequence, .. } => last = Some(sequence),
+            Event::BlocksCached { .. }
+            | Event::BlockMerged { .. }
+            | Event::BlockEvicted { .. }
+            | Event::BlocksReturned { .. } => {}
+            Event::SequenceFinished { sequence, reason: FinishReason::Cancelled, .. } => {
+                if let Some((step, micros)) = ran.filter(|_| last == Some(sequence))
+                    && micros == event.micros
+                    && let Some(times) = all.get_mut(&step)
+                {
+                    times.left.push(sequence);
+                }
+            }
+            Event::SequenceFinished { .. } => {}
+            _ => (ran, last) = (None, None),
+        }
+    }
+    all
+}
+
+impl<R: Runner> Replay<'_, R> {
+    /// Does what made the next recorded event; false when the recording's end is cut off.
+    fn next(&mut self) -> Result<bool, ReplayError> {
+        let Some(&Stamped { step, micros, ref event, .. }) = self.recorded.get(self.at).copied()
+        else {
+            return Ok(false);
+        };
+        self.clock.show(&[micros]);
+        match event {
+            Event::LimitsChanged { reason: LimitsReason::Start, .. } => {
+                self.engine.sched.announce(&mut self.engine.events);
+                self.engine.emit(micros);
+            }
+            Event::LimitsChanged { limits, .. } => self.engine.obey(Control::Limits(*limits)),
+            Event::PoliciesChanged { policies, .. } => {
+                self.engine.obey(Control::Policies(*policies));
+            }
+            Event::TenantWeighted { tenant, weight } => {
+                self.engine.obey(Control::Weight(*tenant, *weight));
+            }
+            Event::RequestAsked { request, sequence, asked } => {
+                self.submit(*request, *sequence, asked)?;
+            }
+            Event::SequenceFinished { .. }
+            | Event::BlocksReturned { .. }
+            | Event::BlockEvicted { reason: EvictReason::Failed, .. } => self.end_early(),
+            _ => return Ok(self.turn(step, micros)),
+        }
+        Ok(true)
+    }
+
+    /// A sequence was taken out between two steps: its end follows its blocks.
+    fn end_early(&mut self) {
+        let ended = self.recorded[self.at..].iter().find_map(|e| match e.event {
+            Event::SequenceFinished { sequence, reason, .. } => Some((sequence, reason)),
+            _ => None,
+        });
+        let Some((sequence, reason)) = ended else { return };
+        let error = match reason {
+            FinishReason::Cancelled => GenerateError::Cancelled,
+            FinishReason::TimedOut => GenerateError::Timeout { millis: 0 },
+            _ => GenerateError::Engine("recorded".to_string()),
+        };
+        self.engine.end_early(sequence, error);
+    }
+
+    fn submit(
+        &mut self,
+        id: RequestId,
+        first: SequenceId,
+        asked: &Asked,
+    ) -> Result<(), ReplayError> {
+        self.done.requests += 1;
+        let mut prompt = Vec::new();
+        for event in &self.recorded[self.at + 1..] {
+            match &event.event {
+                Event::PromptGiven { request, tokens } if *request == id => prompt.extend(tokens),
+                _ => break,
+            }
+        }
+        let handle = self.engine.handle();
+        let prompt_tokens = u32::try_from(prompt.len()).unwrap_or(u32::MAX);
+        if prompt.is_empty() {
+            return Err(ReplayError::NoPrompts);
+        }
+        let request = request(asked, prompt);
+        let sampling = request.sampling(handle.card());
+        let sampling = sampling.map_err(|error| ReplayError::Request { request: id, error })?;
+        let choice = |index| {
+            let choice =
+                handle.choice(&request, &sampling, prompt_tokens, (id.0, index), Sender::quiet());
+            let (tenant, class) = (asked.tenant, asked.class);
+            Request { tenant, class, max_new_tokens: asked.max_tokens, ..choice }
+        };
+        let choices = (0..asked.choices.max(1)).map(choice).collect();
+        let tag = handle.tag(asked.cache_salt.as_deref());
+        let asked = Some(Box::new(asked.clone()));
+        self.engine.take(Submission { first, prompt: request.prompt, tag, choices, asked });
+        Ok(())
+    }
+
+    /// One turn of the loop, with the clock of the recorded one.
+    fn turn(&mut self, step: u64, planned: u64) -> bool {
+        let forced = |e: &&Stamped| {
+            matches!(e.event, Event::SequencePreempted { reason: PreemptReason::Forced, .. })
+        };
+        let of_turn = |e: &&Stamped| e.step == step && !matches!(e.event, Event::StepRan { .. });
+        if self.recorded[self.at..].iter().copied().take_while(of_turn).any(|e| forced(&e)) {
+            self.engine.sched.force_preemption();
+        }
+        // Steps without rows have no number.
+        let times = match (step, self.times.get(&step)) {
+            (0, _) => StepTimes::default(),
+            (_, Some(times)) => times.clone(),
+            (_, None) => {
+                self.done.unfinished += 1;
+                return false;
+            }
+        };
+        let built = planned.saturating_add(times.build);
+        let began = planned.saturating_sub(times.plan);
+        self.clock.show(&[began, planned, built, built.saturating_add(times.device)]);
+        for sequence in times.left {
+            if let Some(request) = self.engine.table.get_mut(&sequence) {
+                // A channel whose reader is gone.
+                request.sender = Sender::new(1).0;
+            }
+        }
+        self.done.steps += u64::from(step > 0);
+        pollster::block_on(self.engine.turn());
+        true
+    }
+
+    /// Lays what came out beside what was recorded.
+    fn compare(&mut self) {
+        let mut seen = self.seen.lock();
+        if seen.is_empty() {
+            let recorded = self.recorded[self.at];
+            self.done.difference = Some(Difference {
+                step: recorded.step,
+                seq: recorded.seq,
+                recorded: Some(recorded.event.clone()),
+                replayed: None,
+            });
+        }
+        while let Some(replayed) = seen.pop_front() {
+            let recorded = self.recorded.get(self.at).copied();
+            match recorded {
+                Some(recorded) if recorded.event == replayed.event => {
+                    self.done.tokens +=
+                        u64::from(matches!(replayed.event, Event::TokenSampled { .. }));
+                    self.done.preemptions +=
+                        u64::from(matches!(replayed.event, Event::SequencePreempted { .. }));
+                    self.at += 1;
+                }
+                // The recording ends within what this made: it was cut off there.
+                None => {
+                    self.done.unfinished = 1;
+                    return;
+                }
+                Some(recorded) => {
+                    self.done.difference = Some(Difference {
+                        step: recorded.step.max(replayed.step),
+                        seq: recorded.seq,
+                        recorded: Some(recorded.event.clone()),
+                        replayed: Some(replayed.event),
+                    });
+                    return;
+                }
+            }
+        }
+    }
+}

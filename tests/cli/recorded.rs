@@ -1,0 +1,99 @@
+//! Recordings as commands use them: simulated, run again, and laid beside another run.
+
+use crate::support::Rows;
+use crate::support::program::{QUICK, run};
+use serde_json::Value;
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("cli::record_and_replay", record_and_replay);
+    rows.add("cli::sim_view_and_what_if", simulate);
+    rows.add("cli::sim_reads_traces", traces);
+    rows.add("cli::sim_says_what_is_wrong", wrong);
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&run(args).good()).expect("JSON")
+}
+
+fn record_and_replay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.jsonl");
+    let path = file.to_str().expect("a path");
+    let ask = ["generate", "Tell me a story.", "-n", "24", "--seed", "3", "--device", "cpu"];
+    run(&[&ask[..], &QUICK, &["--temperature", "0.9", "--record", path]].concat()).good();
+    let said = run(&["replay", path, "--device", "cpu"]).good();
+    assert!(said.starts_with("the same: 1 requests, "), "{said}");
+    assert!(said.ends_with(" 24 tokens, 0 preemptions\n"), "{said}");
+    // One recorded token is another.
+    let text = std::fs::read_to_string(&file).expect("a recording");
+    let line = text.lines().filter(|l| l.contains("TokenSampled")).nth(9).expect("ten tokens");
+    let stamped: Value = serde_json::from_str(line).expect("JSON");
+    let (step, token) = (&stamped["step"], &stamped["event"]["token"]);
+    let other = line.replace(&format!("\"token\":{token}"), "\"token\":7");
+    std::fs::write(&file, text.replace(line, &other)).expect("a writable folder");
+    let ran = run(&["replay", path, "--device", "cpu"]);
+    let told = format!("step {step} differs: the token at position ");
+    assert!(ran.code == Some(1) && ran.out.starts_with(&told), "{ran:?}");
+    assert!(ran.out.ends_with(&format!(" was 7 and is {token} now\n")), "{ran:?}");
+}
+
+fn simulate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.jsonl");
+    let path = file.to_str().expect("a path");
+    let sim = ["sim", "--requests", "60", "--rate", "200", "--seed", "4", "--json"];
+    let found = json(&[&sim[..], &["--out", path]].concat());
+    assert_eq!(found["summary"]["counts"]["finished"], 60);
+    assert_eq!(found, json(&sim), "the same seed");
+    let table = run(&["sim", "--requests", "60", "--slo-ttft", "1"]).good();
+    assert!(table.contains("requests/s within the SLOs  0.00"), "{table}");
+    assert!(table.contains("memory bounds a step below 295 operations a byte"), "{table}");
+    let compared = json(&["what-if", path, "--batching", "static:4", "--json"]);
+    assert_eq!(compared["other"]["policies"]["batching"], "static:4");
+    let tokens = |run: &str| compared[run]["summary"]["counts"]["output_tokens"].clone();
+    assert_eq!((tokens("same"), tokens("other")), {
+        let tokens = &found["summary"]["counts"]["output_tokens"];
+        (tokens.clone(), tokens.clone())
+    });
+    let table = run(&["what-if", path, "--max-num-seqs", "2"]).good();
+    assert!(table.lines().next().is_some_and(|l| l.contains("recorded  simulated")), "{table}");
+    let csv = folder.path().join("steps.csv");
+    run(&["view", path, "--export", csv.to_str().expect("a path")]).good();
+    let steps = std::fs::read_to_string(csv).expect("steps").lines().count() - 1;
+    assert_eq!(found["steps"], steps);
+}
+
+fn traces() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("arrivals");
+    let path = file.to_str().expect("a path");
+    for (text, prompt, output) in [
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-02-29 23:59:59.5,10,3\n", 10, 3),
+        (r#"{"timestamp": 5, "input_length": 600, "output_length": 2, "hash_ids": [4]}"#, 600, 2),
+        (
+            r#"[{"conversations": [{"from": "human", "value": "one two"},
+                {"from": "gpt", "value": "three"}]}]"#,
+            2,
+            1,
+        ),
+    ] {
+        std::fs::write(&file, text).expect("a writable folder");
+        let counts = &json(&["sim", "--arrivals", path, "--json"])["summary"]["counts"];
+        assert_eq!(counts["prompt_tokens"], prompt, "{text}");
+        assert_eq!(counts["output_tokens"], output, "{text}");
+    }
+}
+
+fn wrong() {
+    let told = |args: &[&str]| {
+        let ran = run(args);
+        assert_ne!(ran.code, Some(0), "{ran:?}");
+        ran.err
+    };
+    assert!(told(&["sim", "--prompt-mean", "0"]).contains("prompt.mean: 0 is not at least 1"));
+    assert!(told(&["sim", "--rate", "-1"]).contains("expected a number above 0"));
+    assert!(told(&["sim", "--hardware", "h200"]).contains("neither h100-8b nor a recording"));
+    assert!(told(&["sim", "--arrivals", "nowhere"]).contains("nowhere"));
+    assert!(told(&["what-if", "nowhere"]).contains("nowhere"));
+    assert!(told(&["replay", "nowhere"]).contains("nowhere"));
+}

@@ -1,0 +1,254 @@
+//! A recorded run, run again: the same decisions and tokens, whatever happened in it; and the first
+//! step that comes out otherwise is named.
+
+use super::fake::{self, Answer, FakeRunner, hashed};
+use crate::support::Rows;
+use std::sync::{Arc, Mutex, OnceLock};
+use tilewright::base::{
+    Batching, Clock, FairUnit, Limits, ManualClock, MonotonicClock, Order, Policies, Prefill,
+    TokenId,
+};
+use tilewright::engine::{
+    Engine, EngineConfig, GenerateRequest, ModelCard, Question, ReplayError, Replayed, RunFuture,
+    Runner, SamplingDefaults, StepInput, Stepped, replay,
+};
+use tilewright::text::Tokenizer;
+use tilewright::trace::{Event, PreemptReason, Stamped};
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("engine::replay_is_exact", exact);
+    rows.add("engine::replay_is_exact_on_a_real_clock", real_clock);
+    rows.add("engine::replay_names_the_first_step_that_differs", first_difference);
+    rows.add("engine::replay_of_a_cut_recording", cut_off);
+    rows.add("engine::recordings_without_prompts_are_refused", refused);
+}
+
+/// Fable's text side, its tokenizer read once.
+fn card() -> ModelCard {
+    static TOKENIZER: OnceLock<Arc<Tokenizer>> = OnceLock::new();
+    let tokenizer = TOKENIZER.get_or_init(|| fake::card().tokenizer).clone();
+    ModelCard {
+        name: "fable".to_string(),
+        template: None,
+        defaults: SamplingDefaults::default(),
+        stop_ids: vec![0, fake::END],
+        logit_rows: 1551,
+        tokenizer,
+    }
+}
+
+/// Takes some time for every row.
+struct Slow {
+    inner: FakeRunner,
+    clock: Arc<ManualClock>,
+}
+
+impl Runner for Slow {
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
+        let tokens: usize = input.rows.iter().map(|row| row.tokens.len()).sum();
+        self.clock.advance(500 + 37 * tokens as u64);
+        self.inner.run(input)
+    }
+}
+
+fn limits() -> Limits {
+    Limits { step_tokens_max: 40, blocks: 8, sequences_max: 6, queue_max: 9, ..Limits::default() }
+}
+
+fn requests() -> Vec<GenerateRequest> {
+    let words = "one two three four five six seven eight nine ten ".repeat(4);
+    let words = card().tokenizer.encode(&words);
+    let some = |n: usize, prompt: usize, max_tokens: u32| GenerateRequest {
+        prompt: words[n..n + prompt].to_vec(),
+        max_tokens: Some(max_tokens),
+        seed: Some(n as u64),
+        tenant: Some(format!("tenant {}", n % 2)),
+        priority: Some(n as u32 % 4),
+        ..GenerateRequest::default()
+    };
+    let mut all: Vec<_> = (0..8).map(|n| some(n, 5 + 2 * n % 9, 20 + n as u32)).collect();
+    all[1].n = Some(3);
+    all[2].stop = vec!["a".to_string()];
+    all[3].question = Some(Question::Logprobs(2));
+    all[3].logprobs = Some(1);
+    all[4].cache_salt = Some("salt".to_string());
+    all[5].logit_bias = vec![(700, 100.0)];
+    all[6].min_tokens = Some(18);
+    all[7].stop_token_ids = vec![700];
+    all
+}
+
+/// Everything that may come in between: cancellations, readers that leave, changed settings, a full
+/// queue, forced preemptions and those of a small pool.
+fn record(
+    clock: Arc<dyn Clock>,
+    runner: impl Runner,
+    policies: Policies,
+    turn: impl Fn(u64),
+) -> Vec<Stamped> {
+    let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
+    let mut config = EngineConfig::new(limits(), clock);
+    config.policies = policies;
+    config.weights = vec![("tenant 1".to_string(), 3)];
+    config.record_requests = true;
+    config.force_preemption_every = Some(11);
+    config.sinks.push(Box::new(events.clone()));
+    let mut engine = Engine::new(runner, card(), config);
+    let handle = engine.handle();
+    let mut open = Vec::new();
+    for (n, request) in (0u64..).zip(requests().into_iter().cycle().take(16)) {
+        open.extend(handle.submit_choices(request).expect("a request"));
+        for _ in 0..3 {
+            turn(n);
+            pollster::block_on(engine.step());
+        }
+        match n {
+            3 => handle.cancel(open[0].id()),
+            5 => drop(open.swap_remove(2)),
+            7 => handle.set_policies(Policies { order: Order::Priority, ..policies }),
+            9 => handle
+                .set_limits(Limits { sequences_max: 3, step_tokens_max: 24, ..limits() })
+                .expect("within the device's"),
+            _ => {}
+        }
+    }
+    for n in 0..100_000 {
+        turn(n);
+        match pollster::block_on(engine.step()) {
+            Stepped::Ran | Stepped::Filling { .. } => {}
+            _ => break,
+        }
+    }
+    assert_eq!(handle.status().open, 0);
+    drop(engine);
+    std::mem::take(&mut *events.lock().expect("events"))
+}
+
+fn runner(answer: Answer) -> FakeRunner {
+    fake::runner(&limits(), answer).0
+}
+
+fn again(events: &[Stamped], answer: Answer) -> Replayed {
+    replay(runner(answer), card(), Vec::new(), events).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Every choice of policies that times or orders could disturb.
+fn policies() -> Vec<Policies> {
+    let of = |change: fn(&mut Policies)| {
+        let mut policies = Policies::default();
+        change(&mut policies);
+        policies
+    };
+    vec![
+        of(|_| {}),
+        of(|p| p.itl_target_micros = Some(1_500)),
+        of(|p| p.batching = Batching::Dynamic { size: 3, timeout_ms: 2 }),
+        of(|p| p.batching = Batching::Static { size: 2 }),
+        of(|p| p.order = Order::Fair { unit: FairUnit::Time }),
+        of(|p| (p.order, p.prefill) = (Order::Shortest, Prefill::PrefillFirst)),
+        of(|p| p.prefill = Prefill::DecodeFirst),
+    ]
+}
+
+fn sampled(events: &[Stamped]) -> u64 {
+    let sampled = |e: &&Stamped| matches!(e.event, Event::TokenSampled { .. });
+    events.iter().filter(sampled).count() as u64
+}
+
+/// What a recording must have had, so that its replay says something.
+fn check(events: &[Stamped], replayed: &Replayed) {
+    assert_eq!(replayed.difference, None);
+    assert_eq!((replayed.tokens, replayed.unfinished), (sampled(events), 0));
+    let forced = |e: &Stamped| {
+        matches!(e.event, Event::SequencePreempted { reason: PreemptReason::Forced, .. })
+    };
+    assert!(events.iter().any(forced) && replayed.preemptions > 0);
+    assert!(events.iter().any(|e| matches!(e.event, Event::TenantWeighted { .. })));
+}
+
+fn exact() {
+    let mut natural = 0;
+    for policies in policies() {
+        let clock = Arc::new(ManualClock::default());
+        let slow = Slow { inner: runner(hashed()), clock: clock.clone() };
+        let turn = |n: u64| clock.advance(100 + 77 * (n % 5));
+        let events = record(clock.clone(), slow, policies, turn);
+        check(&events, &again(&events, hashed()));
+        let full = |e: &&Stamped| {
+            matches!(e.event, Event::SequencePreempted { reason: PreemptReason::OutOfBlocks, .. })
+        };
+        natural += events.iter().filter(full).count();
+    }
+    assert!(natural > 0, "the pool ran out");
+}
+
+fn real_clock() {
+    for policies in policies() {
+        let clock = Arc::new(MonotonicClock::default());
+        let events = record(clock, runner(hashed()), policies, |_| {});
+        check(&events, &again(&events, hashed()));
+    }
+}
+
+/// The same but for one token.
+fn but_for(length: usize) -> Answer {
+    let right = hashed();
+    Box::new(move |history: &[TokenId], prompt| {
+        right(history, prompt) + TokenId::from(history.len() == length)
+    })
+}
+
+fn first_difference() {
+    let clock = Arc::new(MonotonicClock::default());
+    let events = record(clock, runner(hashed()), Policies::default(), |_| {});
+    let first = events.iter().find_map(|e| match e.event {
+        Event::TokenSampled { sequence, position: 20, token } => Some((e.step, sequence, token)),
+        _ => None,
+    });
+    let (step, of, then) = first.expect("a token at position 20");
+    let difference = again(&events, but_for(20)).difference.expect("one token differs");
+    assert_eq!(difference.step, step);
+    match (difference.recorded, difference.replayed) {
+        (
+            Some(Event::TokenSampled { sequence, token, .. }),
+            Some(Event::TokenSampled { token: now, .. }),
+        ) => assert_eq!((sequence, token, now), (of, then, then + 1)),
+        other => panic!("{other:?}"),
+    }
+    // A scheduler that decides otherwise: the recording says that somebody was not preempted.
+    let preempted = |e: &Stamped| matches!(e.event, Event::SequencePreempted { .. });
+    let at = events.iter().position(preempted).expect("a preemption");
+    let mut changed = events.clone();
+    changed.remove(at);
+    let difference = again(&changed, hashed()).difference.expect("it was preempted");
+    assert_eq!(difference.seq, events[at + 1].seq, "{difference:?}");
+}
+
+fn cut_off() {
+    let clock = Arc::new(MonotonicClock::default());
+    let events = record(clock, runner(hashed()), Policies::default(), |_| {});
+    let ran = |e: &&Stamped| matches!(e.event, Event::StepRan { .. });
+    for cut in [events.len() - 1, events.len() / 2, events.len() / 3, 40, 3, 2] {
+        let replayed = again(&events[..cut], hashed());
+        assert_eq!(replayed.difference, None, "{cut}");
+        assert_eq!(replayed.tokens, sampled(&events[..cut]), "{cut}");
+        assert!(replayed.steps >= events[..cut].iter().filter(ran).count() as u64, "{cut}");
+    }
+    assert_eq!(again(&[], hashed()), Replayed::default());
+}
+
+fn refused() {
+    let clock = Arc::new(MonotonicClock::default());
+    let events = record(clock, runner(hashed()), Policies::default(), |_| {});
+    let told = |events: &[Stamped]| replay(runner(hashed()), card(), Vec::new(), events);
+    let without: Vec<_> = events
+        .iter()
+        .filter(|e| !matches!(e.event, Event::RequestAsked { .. } | Event::PromptGiven { .. }))
+        .cloned()
+        .collect();
+    assert_eq!(told(&without), Err(ReplayError::NoPrompts));
+    assert_eq!(told(&events[5..]), Err(ReplayError::NoStart));
+    let mut lossy = events.clone();
+    lossy[9].event = Event::EventsDropped { count: 4 };
+    assert_eq!(told(&lossy), Err(ReplayError::Lost(4)));
+}
