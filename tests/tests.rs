@@ -6,6 +6,7 @@ mod tidy;
 
 mod asked;
 mod base;
+mod claims;
 #[cfg(all(feature = "cli", feature = "server"))]
 mod cli;
 mod company;
@@ -39,6 +40,7 @@ fn main() -> std::process::ExitCode {
     tidy::rows(&mut rows);
     asked::rows(&mut rows);
     base::rows(&mut rows);
+    claims::rows(&mut rows);
     #[cfg(all(feature = "cli", feature = "server"))]
     cli::rows(&mut rows);
     company::rows(&mut rows);

@@ -216,6 +216,12 @@ fn timings() {
         for part in ["prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second"] {
             assert!(timings[part].as_f64().is_some_and(|value| value >= 0.0), "{timings}");
         }
+        // Where its time went, by the engine's own clock.
+        let attribution = &timings["attribution"];
+        for part in ["own_ms", "others_prefill_ms", "queue_ms", "preemption_ms", "unexplained_ms"] {
+            assert!(attribution[part].as_f64().is_some_and(|value| value >= 0.0), "{timings}");
+        }
+        assert_eq!(attribution["delayed_by"], json!([]), "it was alone");
         for usage in [false, true] {
             let options = json!({"stream": true, "stream_options": {"include_usage": usage}});
             let frames = host.stream(TEXT, &with(body.clone(), options));

@@ -1,0 +1,104 @@
+//! Rows of the literature's claims: what is counted or modelled holds, on the simulator; no time of
+//! a device decides anything.
+
+use crate::support::Rows;
+use tilewright::bench::{CLAIMS, Found, Ground, Outcome, Trial, report};
+
+pub fn rows(rows: &mut Rows) {
+    rows.add("claims::utilization", || {
+        let found = simulated("utilization");
+        within(&found, "static_eight", 0.2020..0.2022);
+        within(&found, "continuous_64_copies", 0.90..1.000_1);
+        within(&found, "static_lognormal_1", 0.99..1.01);
+        within(&found, "static_lognormal_128", 0.0..0.25);
+    });
+    rows.add("claims::padding", || {
+        let found = simulated("padding");
+        within(&found, "continuous", 0.0..0.000_001);
+        within(&found, "static_worst", 0.4..1.0);
+    });
+    rows.add("claims::stall", || {
+        let found = simulated("stall");
+        within(&found, "whole_over_usual", 12.0..14.0);
+        within(&found, "target_over_usual", 1.0..1.2);
+        within(&found, "target_p99_over_target", 0.5..1.1);
+        within(&found, "target_p99_over_whole", 0.0..0.25);
+    });
+    rows.add("claims::budget", || {
+        let found = simulated("budget");
+        within(&found, "itl_p99_growth", 2.0..100.0);
+        within(&found, "ttft_p50_fall", 2.0..1e6);
+    });
+    rows.add("claims::prefill_is_free", || {
+        within(&simulated("prefill-is-free"), "free_best", 0.5..1.000_1);
+    });
+    rows.add("claims::fairness", || {
+        let found = simulated("fairness");
+        within(&found, "fcfs", 0.5..0.8);
+        within(&found, "fair_tokens", 0.98..1.01);
+    });
+    rows.add("claims::starvation", || {
+        let found = simulated("starvation");
+        within(&found, "overtaken_fcfs", 0.0..0.5);
+        let without = found.value("overtaken_without_aging").expect("counted");
+        within(&found, "overtaken_with_aging", 1.0..without / 4.0);
+    });
+    rows.add("claims::knee", || {
+        let found = simulated("knee");
+        within(&found, "gain_1_to_32", 14.5..15.5);
+        within(&found, "gain_64_to_111", 0.135..0.150);
+        let knee = found.value("knee").expect("marked");
+        within(&found, "knee_q8", 1.5 * knee..2.1 * knee);
+        within(&found, "knee_f32", 0.45 * knee..0.55 * knee);
+    });
+    rows.add("claims::prefix", || {
+        let found = simulated("prefix");
+        within(&found, "saved", 0.8..1.0);
+        within(&found, "ttft_p50_gain", 2.0..1e6);
+    });
+    rows.add("claims::orca", || within(&simulated("orca"), "gain", 2.0..100.0));
+    rows.add("claims::report_page", page);
+}
+
+fn simulated(name: &str) -> Found {
+    let ground = Ground::h100();
+    let claim = CLAIMS.iter().find(|claim| claim.name == name).expect("a claim");
+    let found = (claim.run)(&Trial { ground: &ground, quick: true, arrivals: None });
+    let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(!found.told.is_empty() && !found.tables.is_empty() && !found.plots.is_empty());
+    found
+}
+
+#[track_caller]
+fn within(found: &Found, name: &str, range: std::ops::Range<f64>) {
+    let value = found.value(name).unwrap_or_else(|| panic!("no {name}: {:?}", found.values));
+    assert!(range.contains(&value), "{name} is {value}, not in {range:?}: {}", found.told);
+}
+
+/// One document without anything from elsewhere, every claim in it.
+fn page() {
+    let ground = Ground::h100();
+    let quick = ["utilization", "knee", "fairness"];
+    let outcomes: Vec<_> = CLAIMS
+        .iter()
+        .filter(|claim| quick.contains(&claim.name))
+        .map(|claim| {
+            let found = simulated(claim.name);
+            Outcome { claim, ground: ground.name(), seconds: 1.0, found }
+        })
+        .collect();
+    let page = report(&outcomes, "a line < about & it");
+    assert!(page.contains("a line &lt; about &amp; it"));
+    for outcome in &outcomes {
+        assert!(page.contains(&format!("<h2>{}</h2>", outcome.claim.title)));
+        assert!(page.contains(&outcome.found.told));
+    }
+    let plots: usize = outcomes.iter().map(|o| o.found.plots.len()).sum();
+    assert_eq!(page.matches("<svg ").count(), plots);
+    assert_eq!(page.matches("<svg ").count(), page.matches("</svg>").count());
+    let links: Vec<_> = page.match_indices("http").map(|(at, _)| &page[at..at + 26]).collect();
+    assert!(links.iter().all(|link| link.starts_with("http://www.w3.org/2000/svg")), "{links:?}");
+    for wrong in ["NaN", "inf ", "inf\"", "<script"] {
+        assert!(!page.contains(wrong), "{wrong}");
+    }
+}
