@@ -1,6 +1,7 @@
 //! Rows of `sim`: workloads, traces, costs, and the engine over a runner that computes nothing.
 
 use crate::support::{Rows, shared};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tilewright::base::{
     Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, PrefixCache, threefry2x32,
@@ -10,7 +11,8 @@ use tilewright::sim::{
     mooncake_jsonl, share_gpt, simulate, what_if,
 };
 use tilewright::trace::{
-    Event, Histogram, Measures, Sink, Slo, Stamped, StepCost, Summary, write_line,
+    Attribution, Event, Histogram, Measures, Sink, Slo, Stamped, StepCost, Summary, Waits,
+    write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -299,11 +301,35 @@ fn every_policy() {
         assert_eq!((ran.requests, ran.too_long), (120, 0), "{policies:?}");
         assert_eq!((counts.finished, counts.output_tokens), (120, wanted), "{policies:?}");
         assert_eq!(ran.steps, counts.steps);
+        attribution_sums(&events);
         // Nothing arrives before its time.
         let arrivals = all(&workload);
         let found = events.iter().filter(|e| matches!(e.event, Event::RequestArrived { .. }));
         assert!(found.zip(&arrivals).all(|(e, a)| e.micros >= a.micros), "{policies:?}");
     }
+}
+
+/// Every gap is its parts, gaps join, and what each request waited for adds up to its life.
+fn attribution_sums(events: &[Stamped]) {
+    let (mut attribution, mut waits) = (Attribution::default(), Waits::default());
+    let mut ends = BTreeMap::new();
+    let mut lives: BTreeMap<_, u64> = BTreeMap::new();
+    for event in events {
+        waits.push(event);
+        if let Event::RequestArrived { sequence, .. } = event.event {
+            ends.insert(sequence, event.micros);
+        }
+        if let Some(gap) = attribution.push(event) {
+            assert_eq!(gap.parts.sum(), gap.micros, "{gap:?}");
+            assert_eq!(ends.insert(gap.sequence, event.micros), Some(gap.from_micros), "{gap:?}");
+            assert_eq!(gap.parts.unexplained, 0, "{gap:?}");
+            let by: u64 = gap.delayed_by.iter().map(|d| d.1).sum();
+            assert!(by <= gap.parts.others_prefill, "{gap:?}");
+            *lives.entry(gap.sequence.0).or_default() += gap.micros;
+        }
+    }
+    let told: BTreeMap<_, u64> = waits.iter().map(|(r, w)| (r.0, w.parts.sum())).collect();
+    assert_eq!(told, lives, "requests of one sequence have its number");
 }
 
 fn concurrency() {
@@ -365,12 +391,13 @@ fn recorded() {
 
 /// The same policies give the same run, to a few percent; others differ as they must.
 fn what_if_other() {
-    let (_, events) = run_with(all(&small()), |setup| setup.limits.blocks = 64);
+    let crowd = Workload { rate: 2000.0, ..small() };
+    let (_, events) = run_with(all(&crowd), |setup| setup.limits.blocks = 48);
     let batches = Policies { batching: Batching::Static { size: 8 }, ..Policies::default() };
     let compared = what_if(&events, batches, None, Slo::default()).expect("a comparison");
     let (recorded, same, other) =
         (compared.recorded, compared.same.summary, compared.other.summary);
-    let near = |a: f64, b: f64| (a - b).abs() <= 0.05 * a.max(b);
+    let near = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b);
     assert!(near(recorded.ttft_ms.p50, same.ttft_ms.p50), "{recorded:?} {same:?}");
     assert!(near(recorded.output_throughput, same.output_throughput), "{recorded:?} {same:?}");
     assert_eq!(recorded.counts.output_tokens, same.counts.output_tokens);

@@ -19,5 +19,5 @@ pub use model::{BenchModel, Measured};
 pub use plot::{Axis, Plot, Series, Style, escape, figure};
 pub use quality::{PIECE, Quality, Scores};
 pub use report::report;
-pub use summary::summaries;
+pub use summary::{summaries, waited};
 pub use table::Table;

@@ -1,7 +1,7 @@
 //! The measures of runs side by side, one column each.
 
 use super::table::Table;
-use crate::trace::{Spread, Summary};
+use crate::trace::{Parts, Spread, Summary, Waited, Waits};
 
 /// A row for each measure, a column for each run.
 pub fn summaries(runs: &[(&str, &Summary)]) -> Table {
@@ -40,5 +40,34 @@ pub fn summaries(runs: &[(&str, &Summary)]) -> Table {
     row("padding tokens", &|s| s.counts.padding_tokens.to_string());
     row("utilisation", &|s| format!("{:.1} %", 100.0 * s.utilization));
     row("fairness of tenants", &|s| format!("{:.3}", s.fairness));
+    table
+}
+
+/// Sequences named in a row.
+const NAMED_MAX: usize = 3;
+
+/// What requests waited for, in milliseconds: all together, and the `many` that waited longest for
+/// others.
+pub fn waited(waits: &Waits, many: usize) -> Table {
+    let names = Parts::default().named().map(|part| part.0.replace('_', " "));
+    let head = ["request".to_string(), "in all".to_string()].into_iter().chain(names);
+    let mut table = Table::new(head.chain(["delayed by".to_string()]));
+    let millis = |micros: u64| format!("{:.1}", micros as f64 / 1e3);
+    let mut sum = Waited::default();
+    let mut all: Vec<_> = waits.iter().collect();
+    all.iter().for_each(|(_, waited)| sum.parts += waited.parts);
+    all.sort_by_key(|(request, waited)| {
+        (std::cmp::Reverse(waited.parts.sum() - waited.parts.own), *request)
+    });
+    let all = all.into_iter().take(many);
+    let rows = all.map(|(request, waited)| (request.to_string(), waited));
+    for (name, waited) in rows.chain([("all".to_string(), &sum)]) {
+        let mut row = vec![name, millis(waited.parts.sum())];
+        row.extend(waited.parts.named().map(|part| millis(part.1)));
+        let by = waited.by().into_iter().take(NAMED_MAX);
+        let by: Vec<_> = by.map(|(by, micros)| format!("{by}: {}", millis(micros))).collect();
+        row.push(by.join(", "));
+        table.row(row);
+    }
     table
 }

@@ -52,7 +52,7 @@ pub enum Command {
     /// Write a Hugging Face folder as a GGUF file, or a GGUF file as a folder.
     #[command(after_help = "Example: tilewright convert folder model.gguf --quantize q8_0")]
     Convert(ConvertArgs),
-    /// Run a workload through the same scheduler and engine loop with step times that are modelled.
+    /// Run a workload through the same scheduler and engine loop with modelled step times.
     #[command(after_help = "Examples:\n  tilewright sim --rate 20 --batching static:8\n  \
         tilewright sim --arrivals trace.csv --out run.jsonl && tilewright view run.jsonl")]
     Sim(crate::sim::SimArgs),
@@ -79,8 +79,8 @@ pub struct ReplayArgs {
     /// Print JSON [default: false].
     #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
     pub json: bool,
-    /// Model that made it: `fable` (built in), a .gguf file, a Hugging Face folder or a .safetensors
-    /// file.
+    /// Model that made it: `fable` (built in), a .gguf file, a Hugging Face folder or a
+    /// .safetensors file.
     #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL", help_heading = "Model")]
     pub model: String,
     /// Quantise float weights to this format while loading [default: as stored].

@@ -1,4 +1,5 @@
-//! `sim`: a workload through the real scheduler and engine loop over a runner that computes nothing.
+//! `sim`: a workload through the real scheduler and engine loop, over a runner that computes
+//! nothing.
 
 use crate::cli::{count, switch};
 use crate::policies::PolicyArgs;
@@ -10,9 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright::base::Limits;
-use tilewright::bench::summaries;
+use tilewright::bench::{summaries, waited};
 use tilewright::sim::{Cost, Ran, Recorded, Roofline, Setup, simulate};
-use tilewright::trace::{FileSink, Header, Measures, Sink};
+use tilewright::trace::{FileSink, Header, Measures, Sink, Stamped, Waits};
 
 #[derive(Args)]
 pub struct SimArgs {
@@ -43,6 +44,10 @@ pub struct SimArgs {
     pub policies: PolicyArgs,
     #[command(flatten)]
     pub goals: GoalArgs,
+    /// Show what so many requests waited for, those that others delayed most first [default: none].
+    #[arg(long, value_name = "N", value_parser = count, env = "TILEWRIGHT_WAITS")]
+    #[arg(help_heading = "Output")]
+    pub waits: Option<u32>,
     /// Write every event to this file, for `view` [default: not written].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_OUT", help_heading = "Output")]
     pub out: Option<PathBuf>,
@@ -93,6 +98,10 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let policies = args.policies.apply(&mut limits);
     let measures = Arc::new(Mutex::new(Measures::new(args.goals.slo())));
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(measures.clone())];
+    let waits = Arc::new(Mutex::new(Following::default()));
+    if args.waits.is_some() {
+        sinks.push(Box::new(waits.clone()));
+    }
     let mut written = None;
     if let Some(path) = &args.out {
         let header = Header { model: "simulated".to_string(), ..Header::default() };
@@ -118,7 +127,21 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let measures = measures.lock().unwrap_or_else(PoisonError::into_inner);
     report(args, &ran, &measures)?;
+    if let Some(many) = args.waits.filter(|_| !args.json) {
+        let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+        print(&format!("\n{}", waited(&waits.0, many as usize)))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What requests wait for, while they run.
+#[derive(Default)]
+struct Following(Waits);
+
+impl Sink for Following {
+    fn push(&mut self, event: &Stamped) {
+        self.0.push(event);
+    }
 }
 
 fn report(args: &SimArgs, ran: &Ran, measures: &Measures) -> Result<()> {

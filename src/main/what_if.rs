@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tilewright::bench::summaries;
+use tilewright::bench::{summaries, waited};
 use tilewright::engine::recorded_limits;
 use tilewright::sim::what_if;
-use tilewright::trace::{FileSink, Header, Sink};
+use tilewright::trace::{FileSink, Header, Sink, Waits};
 
 #[derive(Args)]
 pub struct WhatIfArgs {
@@ -33,6 +33,10 @@ pub struct WhatIfArgs {
     pub policies: PolicyArgs,
     #[command(flatten)]
     pub goals: GoalArgs,
+    /// Show what so many requests waited for, those that others delayed most first.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_WAITS", help_heading = "Output")]
+    pub waits: u32,
     /// Write every event of the other run to this file, for `view` [default: not written].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_OUT", help_heading = "Output")]
     pub out: Option<PathBuf>,
@@ -81,5 +85,10 @@ pub fn run(args: &WhatIfArgs) -> Result<ExitCode> {
         ("what if", &compared.other.summary),
     ];
     print(&summaries(&runs).to_string())?;
+    for (name, events) in [("recorded", &events), ("what if", &compared.other.events)] {
+        let mut waits = Waits::default();
+        events.iter().for_each(|event| waits.push(event));
+        print(&format!("\nwaits, {name}, ms\n{}", waited(&waits, args.waits as usize)))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! Where the requests of a simulation come from: a file of arrivals, whichever of the known kinds it
-//! is, or a seeded generator.
+//! Where the requests of a simulation come from: a file of arrivals, whichever of the known kinds
+//! it is, or a seeded generator.
 
 use crate::cli::count;
 use anyhow::{Context, Result, bail};

@@ -19,6 +19,7 @@ mod picture;
 mod sentence;
 mod sink;
 mod step_time;
+mod waits;
 
 pub use asked::Asked;
 pub use attribute::{Attribution, Gap, Parts};
@@ -42,3 +43,4 @@ pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, 
 pub use sentence::sentence;
 pub use sink::{NullSink, RingSink, Sink};
 pub use step_time::{Choice, StepCost, StepTime, Work};
+pub use waits::{Waited, Waits};

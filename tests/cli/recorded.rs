@@ -9,6 +9,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("cli::sim_view_and_what_if", simulate);
     rows.add("cli::sim_reads_traces", traces);
     rows.add("cli::sim_says_what_is_wrong", wrong);
+    rows.add("cli::claims", claims);
 }
 
 fn json(args: &[&str]) -> Value {
@@ -46,7 +47,8 @@ fn simulate() {
     assert_eq!(found["summary"]["counts"]["finished"], 60);
     assert_eq!(found, json(&sim), "the same seed");
     let table = run(&["sim", "--requests", "60", "--slo-ttft", "1"]).good();
-    assert!(table.contains("requests/s within the SLOs  0.00"), "{table}");
+    let goodput = table.lines().find(|line| line.starts_with("requests/s within the SLOs"));
+    assert!(goodput.is_some_and(|line| line.ends_with(" 0.00")), "{table}");
     assert!(table.contains("memory bounds a step below 295 operations a byte"), "{table}");
     let compared = json(&["what-if", path, "--batching", "static:4", "--json"]);
     assert_eq!(compared["other"]["policies"]["batching"], "static:4");
@@ -71,10 +73,10 @@ fn traces() {
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-02-29 23:59:59.5,10,3\n", 10, 3),
         (r#"{"timestamp": 5, "input_length": 600, "output_length": 2, "hash_ids": [4]}"#, 600, 2),
         (
-            r#"[{"conversations": [{"from": "human", "value": "one two"},
-                {"from": "gpt", "value": "three"}]}]"#,
+            r#"[{"conversations": [{"from": "human", "value": "one two three"},
+                {"from": "gpt", "value": "four five"}]}]"#,
+            3,
             2,
-            1,
         ),
     ] {
         std::fs::write(&file, text).expect("a writable folder");
@@ -84,6 +86,20 @@ fn traces() {
     }
 }
 
+fn claims() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let svg = folder.path().join("knee.svg");
+    let path = svg.to_str().expect("a path");
+    let found = json(&["bench", "knee", "--sim", "--json", "--svg", path]);
+    assert_eq!(found["name"], "knee");
+    assert!(found["values"]["gain_1_to_32"].as_f64().is_some_and(|v| v > 14.0), "{found}");
+    let drawn = std::fs::read_to_string(&svg).expect("a plot");
+    assert!(drawn.starts_with("<svg ") && drawn.contains("knee: 27"), "{drawn}");
+    assert!(folder.path().join("knee.2.svg").exists());
+    let told = run(&["bench", "fairness", "--sim", "--quick"]).good();
+    assert!(told.contains("fairness index") && told.contains("h100-8b, simulated"), "{told}");
+}
+
 fn wrong() {
     let told = |args: &[&str]| {
         let ran = run(args);
@@ -91,7 +107,7 @@ fn wrong() {
         ran.err
     };
     assert!(told(&["sim", "--prompt-mean", "0"]).contains("prompt.mean: 0 is not at least 1"));
-    assert!(told(&["sim", "--rate", "-1"]).contains("expected a number above 0"));
+    assert!(told(&["sim", "--rate=-1"]).contains("expected a number above 0"));
     assert!(told(&["sim", "--hardware", "h200"]).contains("neither h100-8b nor a recording"));
     assert!(told(&["sim", "--arrivals", "nowhere"]).contains("nowhere"));
     assert!(told(&["what-if", "nowhere"]).contains("nowhere"));

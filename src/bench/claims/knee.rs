@@ -82,9 +82,9 @@ fn modelled(roofline: &Roofline) -> Found {
     };
     Found {
         told: format!(
-            "From 1 to 32 sequences throughput grows {first:.1} times, from 64 to 111 by {:.1} %. At \
-             {knee:.0} sequences of {CONTEXT} positions keys and values take as long to read as the \
-             weights: in q8 that is at {:.0}, in f32 at {:.0}.",
+            "From 1 to 32 sequences throughput grows {first:.1} times, from 64 to 111 by {:.1} %. \
+             At {knee:.0} sequences of {CONTEXT} positions keys and values take as long to read as \
+             the weights: in q8 that is at {:.0}, in f32 at {:.0}.",
             100.0 * second,
             knee_of(&with_kv(roofline, KvType::Q8)),
             knee_of(&with_kv(roofline, KvType::F32))
@@ -170,8 +170,8 @@ fn measured(trial: &Trial<'_>, ground: &Ground) -> Result<Found, ClaimError> {
     };
     Ok(Found {
         told: format!(
-            "From 1 to {:.0} sequences throughput grows {gain:.1} times; a step costs {fixed:.2} ms \
-             and {each:.3} ms for each sequence, equal at {knee:.0}.",
+            "From 1 to {:.0} sequences throughput grows {gain:.1} times; a step costs {fixed:.2} \
+             ms and {each:.3} ms for each sequence, equal at {knee:.0}.",
             most.0
         ),
         tables: vec![table],

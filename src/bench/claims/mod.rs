@@ -54,8 +54,8 @@ pub const CLAIMS: &[Claim] = &[
     Claim {
         name: "fairness",
         title: "A tenant that asks more is served more",
-        says: "First come, first served gives each tenant what it asks for; counters of service per \
-               tenant give each the same while both have work (VTC, OSDI 2024).",
+        says: "First come, first served gives each tenant what it asks for; counters of service \
+               per tenant give each the same while both have work (VTC, OSDI 2024).",
         run: order::fairness,
     },
     Claim {

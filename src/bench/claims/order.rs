@@ -185,8 +185,8 @@ pub fn starvation(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     };
     Ok(Found {
         told: format!(
-            "Shortest first without aging lets up to {:.0} later requests overtake a long one; with \
-             aging {:.0}, first come, first served {:.0}.",
+            "Shortest first without aging lets up to {:.0} later requests overtake a long one; \
+             with aging {:.0}, first come, first served {:.0}.",
             waits[1], waits[2], waits[0]
         ),
         tables: vec![table],

@@ -77,8 +77,8 @@ pub fn prediction(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     let within = if ttft.max(rate) <= WITHIN { "within" } else { "not within" };
     Ok(Found {
         told: format!(
-            "In the middle of {RUNS} runs the time to the first token is off by {:.1} %, throughput \
-             by {:.1} %: {within} 15 %.",
+            "In the middle of {RUNS} runs the time to the first token is off by {:.1} %, \
+             throughput by {:.1} %: {within} 15 %.",
             100.0 * ttft,
             100.0 * rate
         ),

@@ -56,8 +56,8 @@ pub fn prefix(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     };
     Ok(Found {
         told: format!(
-            "The prefix cache saves {} of the positions, and the first token comes {sooner:.1} times \
-             as soon in the median.",
+            "The prefix cache saves {} of the positions, and the first token comes {sooner:.1} \
+             times as soon in the median.",
             percent(saved)
         ),
         tables: vec![table],

@@ -27,9 +27,10 @@ fn request(number: u64, micros: u64, prompt: u32, output: u32) -> Arrival {
 struct Waits {
     before: Vec<u64>,
     during: Vec<(u64, u64)>,
+    /// When the long prompt came.
+    arrived: u64,
 }
 
-/// `arrived`: the moment at which the long prompt came.
 fn waits(events: &[Stamped], long: u32) -> Waits {
     let (mut last, mut guest, mut arrived) = (BTreeMap::new(), None, u64::MAX);
     let mut all = Vec::new();
@@ -52,7 +53,7 @@ fn waits(events: &[Stamped], long: u32) -> Waits {
     }
     let before = all.iter().filter(|w| w.0 + w.1 < arrived).map(|w| w.1).collect();
     let during = all.iter().filter(|w| w.0 + w.1 >= arrived && w.0 <= over).copied().collect();
-    Waits { before, during }
+    Waits { before, during, arrived }
 }
 
 fn quantile(values: &[u64], permille: usize) -> f64 {
@@ -69,73 +70,85 @@ struct Way {
     budget: u32,
 }
 
+/// Streams, the long prompt's tokens, and the prompt of each stream.
+struct Scene {
+    streams: u64,
+    long: u32,
+    start: u32,
+}
+
+impl Scene {
+    /// The long prompt comes at `at`; each stream says `output` tokens.
+    fn run(
+        &self,
+        trial: &Trial<'_>,
+        way: &Way,
+        (at, output): (u64, u32),
+    ) -> Result<Seen, ClaimError> {
+        let streams = (0..self.streams).map(|n| request(n, 0, self.start, output));
+        let arrivals = streams.chain([request(99, at, self.long, 2)]).collect();
+        let mut limits = trial.ground.limits();
+        limits.step_tokens_max = match trial.ground.is_real() {
+            true => way.budget.min(limits.step_tokens_max),
+            false => way.budget,
+        };
+        let (policies, concurrency) = (way.policies, None);
+        trial.ground.run(Load { arrivals, limits, policies, concurrency, slo: Default::default() })
+    }
+}
+
+/// Whole, in pieces of two sizes, and under a target of `times` the `usual` wait.
+fn ways(real: bool, whole: u32, usual: f64, times: f64) -> Vec<Way> {
+    let way = |name: String, policies, budget| Way { name, policies, budget };
+    let first = policies(|p| p.prefill = Prefill::PrefillFirst);
+    let mut ways = vec![way("whole".to_string(), first, whole)];
+    for budget in if real { [64, 256] } else { [512, 1024] } {
+        ways.push(way(format!("chunked, budget {budget}"), policies(|_| {}), budget));
+    }
+    let target = policies(|p| p.itl_target_micros = Some((usual * times * 1e3) as u32));
+    ways.push(way(format!("--itl-target {:.1}", usual * times), target, whole));
+    ways
+}
+
 pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     let real = trial.ground.is_real();
     let (streams, long, start) = if real { (4, 1500, 16) } else { (24, 4096, 1000) };
-    let scene = |at: u64, output: u32| -> Vec<Arrival> {
-        let streams = (0..streams).map(|n| request(n, 0, start, output));
-        streams.chain([request(99, at, long, 2)]).collect()
-    };
-    let run = |way: &Way, arrivals: Vec<Arrival>| -> Result<Seen, ClaimError> {
-        let mut limits = trial.ground.limits();
-        limits.step_tokens_max = way.budget.min(limits.step_tokens_max.max(long + 64));
-        let policies = way.policies;
-        trial.ground.run(Load {
-            arrivals,
-            limits,
-            policies,
-            concurrency: None,
-            slo: Default::default(),
-        })
-    };
-    let whole = long + 64;
-    let first = |p: &mut Policies| p.prefill = Prefill::PrefillFirst;
-    let mut ways =
-        vec![Way { name: "whole".to_string(), policies: policies(first), budget: whole }];
-    // Undisturbed: the prompt comes long after the streams have ended.
-    let calm = run(&ways[0], scene(3_600_000_000 * u64::from(!real), trial.size(200, 60)))?;
+    let (scene, whole) = (Scene { streams, long, start }, long + 64);
+    let times = if real { 2.0 } else { 1.15 };
+    // Undisturbed: the prompt comes long after the streams have ended, or on a device at once.
+    let alone = Way { name: String::new(), policies: Policies::default(), budget: whole };
+    let late = 3_600_000_000 * u64::from(!real);
+    let calm = scene.run(trial, &alone, (late, trial.size(200, 60)))?;
     let usual = match real {
         false => quantile(&waits(&calm.events, long).before, 500),
-        // There the prompt came at once; what decodes after it is undisturbed.
         true => calm.summary.itl_ms.p50,
     };
-    let target = |times: f64| (usual * times * 1e3) as u32;
-    for budget in if real { [64, 256] } else { [512, 1024] } {
-        let name = format!("chunked, budget {budget}");
-        ways.push(Way { name, policies: policies(|_| {}), budget });
-    }
-    let times = if real { 2.0 } else { 1.15 };
-    ways.push(Way {
-        name: format!("--itl-target {:.1}", usual * times),
-        policies: policies(|p| p.itl_target_micros = Some(target(times))),
-        budget: whole,
-    });
     // In the middle of what the streams say.
     let output = if real { 300 } else { 400 };
-    let at = (usual * 1e3) as u64 * u64::from(output) / 4;
-    let mut table =
-        Table::new(["prompt", "ITL p50, ms", "p99, ms", "max, ms", "over usual", "TTFT, ms"]);
-    let mut series = Vec::new();
-    let mut spikes = Vec::new();
-    for way in &ways {
-        let seen = run(way, scene(at, output))?;
+    let at = (usual * 1e3) as u64 * u64::from(output) / 2;
+    let head = ["prompt", "ITL p50, ms", "p99, ms", "max, ms", "over usual", "TTFT, ms"];
+    let mut table = Table::new(head);
+    let (mut series, mut spikes) = (Vec::new(), Vec::new());
+    for way in &ways(real, whole, usual, times) {
+        let seen = scene.run(trial, way, (at, output))?;
         let waits = waits(&seen.events, long);
         let during: Vec<u64> = waits.during.iter().map(|w| w.1).collect();
         if during.is_empty() {
             return Err(ClaimError::Empty("stall"));
         }
         let (p99, most) = (quantile(&during, 990), quantile(&during, 1000));
-        let ttft = guest_ttft(&seen.events, long);
         table.row([
             way.name.clone(),
             format!("{:.2}", quantile(&during, 500)),
             format!("{p99:.2}"),
             format!("{most:.2}"),
             format!("{:.1}×", most / usual),
-            format!("{ttft:.0}"),
+            format!("{:.0}", guest_ttft(&seen.events, long)),
         ]);
         spikes.push((p99, most));
-        let points = waits.during.iter().map(|w| ((w.0 + w.1 - at) as f64 / 1e3, w.1 as f64 / 1e3));
+        let from = waits.arrived;
+        let points = waits.during.iter();
+        let points = points.map(|w| ((w.0 + w.1 - from) as f64 / 1e3, w.1 as f64 / 1e3));
         series.push(Series::new(&way.name, Style::Points, points));
     }
     let plot = Plot {
@@ -146,24 +159,24 @@ pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         marks: Vec::new(),
     };
     let (whole, held) = (spikes[0], spikes[spikes.len() - 1]);
+    let target = usual * times;
     Ok(Found {
         told: format!(
             "Undisturbed, a token takes {usual:.2} ms. A prompt of {long} tokens computed whole \
-             makes one wait {:.1} ms, {:.1} times as long; under a target of {:.1} ms the longest \
-             wait is {:.1} ms, {:.2} times as long, and p99 is {:.2} times the target.",
+             makes one wait {:.1} ms, {:.1} times as long; under a target of {target:.1} ms the \
+             longest wait is {:.1} ms, {:.2} times as long, and p99 is {:.2} times the target.",
             whole.1,
             whole.1 / usual,
-            usual * times,
             held.1,
             held.1 / usual,
-            held.0 / (usual * times)
+            held.0 / target
         ),
         tables: vec![table],
         plots: vec![plot],
         values: vec![
             ("whole_over_usual", whole.1 / usual),
             ("target_over_usual", held.1 / usual),
-            ("target_p99_over_target", held.0 / (usual * times)),
+            ("target_p99_over_target", held.0 / target),
             ("target_p99_over_whole", held.0 / whole.1),
         ],
     })
@@ -231,8 +244,8 @@ pub fn budget(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     Ok(Found {
         told: format!(
             "From the smallest budget to the largest, the 99th percentile of the wait between \
-             tokens changes by a factor of {growth:.1}, while at the smallest the first token takes \
-             {fall:.1} times as long as at the best."
+             tokens changes by a factor of {growth:.1}, while at the smallest the first token \
+             takes {fall:.1} times as long as at the best."
         ),
         tables: vec![table],
         plots: vec![plot],
@@ -309,18 +322,20 @@ pub fn prefill_is_free(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         else {
             continue;
         };
-        let free = 1.0 - (mixed - decode) / prefill;
+        // Steps that decode alone come later, with more to read: the difference can be below 0.
+        let extra = (mixed - decode).max(0.0);
+        let free = 1.0 - extra / prefill;
         best = best.max(free);
         table.row([
             piece.to_string(),
             format!("{decode:.2}"),
             format!("{prefill:.2}"),
             format!("{mixed:.2}"),
-            format!("{:.2}", mixed - decode),
+            format!("{extra:.2}"),
             percent(free),
         ]);
         alone.push((f64::from(piece), prefill));
-        added.push((f64::from(piece), (mixed - decode).max(0.0)));
+        added.push((f64::from(piece), extra));
     }
     let plot = Plot {
         title: format!("A piece of a prompt, alone and beside {streams} that decode"),
@@ -334,8 +349,8 @@ pub fn prefill_is_free(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     };
     Ok(Found {
         told: format!(
-            "Beside {streams} sequences that decode, up to {} of the time of a piece of a prompt is \
-             free: the step reads the weights anyway.",
+            "Beside {streams} sequences that decode, up to {} of the time of a piece of a prompt \
+             is free: the step reads the weights anyway.",
             percent(best)
         ),
         tables: vec![table],

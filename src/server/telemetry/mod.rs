@@ -32,7 +32,7 @@ pub struct Telemetry {
 struct Inner {
     metrics: Metrics,
     feed: Feed,
-    waits: waits::Waits,
+    waits: waits::AskedWaits,
 }
 
 impl Default for Telemetry {
