@@ -20,4 +20,6 @@ pub mod text;
 pub mod trace;
 #[cfg(feature = "viewer")]
 pub mod viewer;
+#[cfg(all(target_arch = "wasm32", feature = "web"))]
+pub mod web;
 pub mod weights;

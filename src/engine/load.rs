@@ -151,8 +151,21 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
-/// Loads `weights` onto `device` with the sizes chosen.
+/// As [`load_async`]; waits for the device.
+#[cfg(not(target_arch = "wasm32"))]
 pub fn load(
+    weights: &Weights,
+    device: Box<dyn Device>,
+    sizes: &Sizes,
+    wanted: &LoadOptions,
+    clock: &dyn Clock,
+    progress: Progress<'_>,
+) -> Result<Loaded, LoadError> {
+    pollster::block_on(load_async(weights, device, sizes, wanted, clock, progress))
+}
+
+/// Loads `weights` onto `device` with the sizes chosen.
+pub async fn load_async(
     weights: &Weights,
     mut device: Box<dyn Device>,
     sizes: &Sizes,
@@ -176,11 +189,11 @@ pub fn load(
             model.options.context_max
         ));
     }
-    self_check(&model, device.as_mut())?;
+    self_check(&model, device.as_mut()).await?;
     let mut measured = Vec::new();
     let step_tokens_max = match wanted.step_tokens {
         Some(tokens) => tokens.min(model.options.step_tokens_max),
-        None => measure_budget(&model, device.as_mut(), clock, &mut measured)?,
+        None => measure_budget(&model, device.as_mut(), clock, &mut measured).await?,
     };
     let options = &model.options;
     let limits = Limits {
@@ -234,7 +247,7 @@ fn measure_swap(
 
 /// The largest power of two whose measured prefill step stays under the time bound. The steps
 /// write KV that nothing refers to.
-fn measure_budget(
+async fn measure_budget(
     model: &Model,
     device: &mut dyn Device,
     clock: &dyn Clock,
@@ -243,24 +256,24 @@ fn measure_budget(
     let mut recording = Recording::default();
     let mut batch = Batch::default();
     let most = STEP_TOKENS_MAX.min(model.options.step_tokens_max).min(model.options.context_max);
-    let mut time = |tokens: u32| -> Result<u64, LoadError> {
+    let mut time = async |tokens: u32| -> Result<u64, LoadError> {
         batch.clear();
         let table: Vec<u32> = (0..tokens.div_ceil(model.options.block_size)).collect();
         batch.push_row(&vec![0; tokens as usize], 0, &table);
         batch.samples.push((tokens - 1, Default::default()));
         model.record(&batch, &mut recording);
         let start = clock.now_micros();
-        device.run(&recording)?;
+        device.submit(&recording)?.await?;
         Ok(clock.now_micros() - start)
     };
     let mut best = STEP_TOKENS_MIN.min(most);
     // The first run also builds what the device builds lazily.
-    time(1)?;
-    time(best)?;
-    let mut micros = time(best)?;
+    time(1).await?;
+    time(best).await?;
+    let mut micros = time(best).await?;
     measured.push((Work::row(0, best), micros));
     while best * 2 <= most && micros * 2 < STEP_MICROS_MAX {
-        micros = time(best * 2)?;
+        micros = time(best * 2).await?;
         measured.push((Work::row(0, best * 2), micros));
         if micros >= STEP_MICROS_MAX {
             break;

@@ -29,8 +29,10 @@ pub use device_runner::DeviceRunner;
 pub use drive::{THREAD_NAME, spawn};
 pub use fable::fable;
 pub use handle::EngineHandle;
+#[cfg(not(target_arch = "wasm32"))]
+pub use load::load;
 pub use load::{
-    LoadError, LoadOptions, Loaded, Sizes, gguf_vocab, load, read_card, template_source,
+    LoadError, LoadOptions, Loaded, Sizes, gguf_vocab, load_async, read_card, template_source,
 };
 pub use output::{
     Completion, CompletionToken, GenerateError, Generation, Output, SettingError, SubmitError,

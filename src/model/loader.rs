@@ -15,8 +15,9 @@ use crate::record::{Binding, BufferId, Device, DeviceError};
 use crate::weights::{Tensor, Weights, blocks};
 use std::collections::BTreeSet;
 
-/// Most bytes of one weight buffer, so that repacking never holds a huge tensor twice.
-const PART_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes of one weight buffer, so that repacking never holds a huge tensor twice. Memory that
+/// a browser has given is never given back, so little is asked of it.
+const PART_BYTES_MAX: u64 = if cfg!(target_arch = "wasm32") { 6 << 20 } else { 256 << 20 };
 
 /// Stands for a buffer while tensors are only looked at.
 const NOT_YET: Binding = Binding { buffer: BufferId(u32::MAX), offset: 0, bytes: 0 };

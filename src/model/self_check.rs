@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 const ROWS: [u32; 4] = [2, 7, 8, 33];
 
 /// Checks one matrix of every format the model has, and of every way that k is cut.
-pub fn self_check(model: &Model, device: &mut dyn Device) -> Result<(), ModelError> {
+pub async fn self_check(model: &Model, device: &mut dyn Device) -> Result<(), ModelError> {
     let mut seen = BTreeSet::new();
     let layers = model.layers.iter().flat_map(|layer| layer.matrices());
     for matrix in layers.chain([model.head.clone()]) {
         if seen.insert((matrix.format, segments(&matrix, &model.facts))) {
-            check(model, &matrix, device)?;
+            check(model, &matrix, device).await?;
         }
     }
     Ok(())
 }
 
-fn check(model: &Model, w: &Matrix, device: &mut dyn Device) -> Result<(), ModelError> {
+async fn check(model: &Model, w: &Matrix, device: &mut dyn Device) -> Result<(), ModelError> {
     let most = ROWS[ROWS.len() - 1];
     let part = Matrix { rows: w.parts[0].rows, parts: w.parts[..1].to_vec(), ..w.clone() };
     let (x_stride, y_stride) = (super::load::stride(w.cols), super::load::stride(part.rows));
@@ -36,7 +36,7 @@ fn check(model: &Model, w: &Matrix, device: &mut dyn Device) -> Result<(), Model
             *value = (((row * 7919 + i * 104_729) % 2003) as f32 - 1001.0) / 517.0;
         }
     }
-    let run = |device: &mut dyn Device, first: u32, tokens: u32| {
+    let run = async |device: &mut dyn Device, first: u32, tokens: u32| {
         let mut recording = Recording::default();
         let from = (first * x_stride) as usize;
         let rows = &values[from..from + (tokens * x_stride) as usize];
@@ -54,15 +54,15 @@ fn check(model: &Model, w: &Matrix, device: &mut dyn Device) -> Result<(), Model
         }
         .record(&model.facts, &mut recording);
         recording.download(Binding { bytes: u64::from(tokens * y_stride) * 4, ..y });
-        device.run(&recording).map(|f| f.bytes)
+        device.submit(&recording)?.await.map(|f| f.bytes)
     };
     let mut alone = Vec::new();
     for row in 0..most {
-        alone.extend(run(device, row, 1)?);
+        alone.extend(run(device, row, 1).await?);
     }
     let mut differs = None;
     for rows in ROWS {
-        let together = run(device, 0, rows)?;
+        let together = run(device, 0, rows).await?;
         if together[..] != alone[..together.len()] {
             differs = Some(rows);
         }

@@ -124,6 +124,18 @@ impl<R: BufRead> Iterator for Reader<R> {
     }
 }
 
+/// The events of lines without a header, as a part of a stream comes; unknown kinds are passed
+/// over.
+pub fn read_lines(bytes: &[u8]) -> impl Iterator<Item = Result<Stamped, TraceError>> {
+    let lines = (1..).zip(bytes.split(|byte| *byte == b'\n'));
+    let lines = lines.filter(|(_, text)| !text.iter().all(u8::is_ascii_whitespace));
+    let read = |(line, text)| -> Result<Stamped, TraceError> {
+        serde_json::from_slice(text).map_err(|e| TraceError::Line { line, message: e.to_string() })
+    };
+    let known = |event: &Result<Stamped, _>| !matches!(event, Ok(e) if e.event == Event::Unknown);
+    lines.map(read).filter(known)
+}
+
 /// Reads one line into `text`; false at the end. Bounded, so that a file without line ends
 /// cannot fill the memory.
 fn read_line(from: &mut impl BufRead, text: &mut Vec<u8>, line: u64) -> Result<bool, TraceError> {

@@ -19,7 +19,7 @@ mod sentence;
 mod sink;
 
 pub use attribute::{Attribution, Gap, Parts, RowCost};
-pub use codec::{Header, Reader, TRACE_VERSION, TraceError, write_header, write_line};
+pub use codec::{Header, Reader, TRACE_VERSION, TraceError, read_lines, write_header, write_line};
 pub use event::{
     BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod,
     PreemptReason, Refusal, Stamped,

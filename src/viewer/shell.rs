@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bytes of a stream that are kept, about.
-const HISTORY_BYTES: usize = 512 << 20;
+const HISTORY_BYTES: usize = if cfg!(target_arch = "wasm32") { 96 << 20 } else { 512 << 20 };
 /// Complaints shown at once.
 const PROBLEMS_MAX: usize = 3;
 

@@ -29,6 +29,7 @@ use recode::Stored;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use tensor::Other;
 
 /// What a file says beside its tensors.
@@ -92,7 +93,23 @@ impl Weights {
         name: &str,
         files: Vec<(&'static str, Cow<'static, [u8]>)>,
     ) -> Result<Self, WeightsError> {
-        Self::from_folder(name.to_string(), Folder::Bytes { name: name.to_string(), files })
+        let source = |(file, bytes): (&str, _)| -> (String, Arc<dyn Source>) {
+            (file.to_string(), Arc::new(BytesSource::new(format!("{name}/{file}"), bytes)))
+        };
+        Self::from_files(name, files.into_iter().map(source).collect())
+    }
+
+    /// Opens a GGUF file, or the files of a Hugging Face folder, behind any sources.
+    pub fn from_files(
+        name: &str,
+        mut files: Vec<(String, Arc<dyn Source>)>,
+    ) -> Result<Self, WeightsError> {
+        if let [(file, source)] = &mut files[..]
+            && file.ends_with(".gguf")
+        {
+            return Self::from_gguf_source(Box::new(source.clone()));
+        }
+        Self::from_folder(name.to_string(), Folder::Given { name: name.to_string(), files })
     }
 
     /// Opens a whole GGUF file behind any source.

@@ -21,6 +21,21 @@ pub trait Source: Send + Sync {
     fn name(&self) -> &str;
 }
 
+/// A source that several hold.
+impl<S: Source + ?Sized> Source for std::sync::Arc<S> {
+    fn len(&self) -> u64 {
+        self.as_ref().len()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), WeightsError> {
+        self.as_ref().read(offset, into)
+    }
+
+    fn name(&self) -> &str {
+        self.as_ref().name()
+    }
+}
+
 /// A regular file. Reads carry their own position: no shared cursor, no lock.
 pub struct FileSource {
     name: String,

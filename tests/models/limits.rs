@@ -258,7 +258,7 @@ fn self_check_finds_a_fault() {
         device.after = after;
         let options = Decoder::options(128);
         let model = Model::load(&weights, &mut device, options, &mut |_, _| {}).expect("loads");
-        self_check(&model, &mut device)
+        pollster::block_on(self_check(&model, &mut device))
     };
     check(|_| {}).unwrap_or_else(|e| panic!("{e}"));
     // The last bit of one value of the second row of eight or more; q has 192 values a row.

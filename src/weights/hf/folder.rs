@@ -1,18 +1,18 @@
-//! A folder of files, on disk or embedded in the program. Names are plain file names: what a
+//! A folder of files, on disk or behind sources of any kind. Names are plain file names: what a
 //! checkpoint's index says must not lead out of its folder.
 
-use super::super::source::{BytesSource, FileSource};
+use super::super::source::FileSource;
 use super::super::{Source, WeightsError};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The most bytes of a file that is read as a whole. tokenizer.json is the largest, at 35 MB.
 const SIDE_FILE_MAX: u64 = 256 << 20;
 
 pub(in super::super) enum Folder {
     Disk(PathBuf),
-    Bytes { name: String, files: Vec<(&'static str, Cow<'static, [u8]>)> },
+    Given { name: String, files: Vec<(String, Arc<dyn Source>)> },
 }
 
 impl Folder {
@@ -20,7 +20,7 @@ impl Folder {
     pub fn name_of(&self, file: &str) -> String {
         match self {
             Self::Disk(dir) => dir.join(file).display().to_string(),
-            Self::Bytes { name, .. } => format!("{name}/{file}"),
+            Self::Given { name, .. } => format!("{name}/{file}"),
         }
     }
 
@@ -38,10 +38,10 @@ impl Folder {
                     _ => Ok(Some(Box::new(FileSource::open(&path)?))),
                 }
             }
-            Self::Bytes { files, .. } => Ok(files
+            Self::Given { files, .. } => Ok(files
                 .iter()
                 .find(|(found, _)| *found == file)
-                .map(|(_, bytes)| Box::new(BytesSource::new(name, bytes.clone())) as _)),
+                .map(|(_, source)| Box::new(source.clone()) as _)),
         }
     }
 

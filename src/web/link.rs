@@ -1,0 +1,121 @@
+//! The page's end of an engine: a worker, what was asked of it, and who asked.
+
+use super::io;
+use super::wire::{Ask, Asked, Load, Told};
+use crate::base::RequestId;
+use crate::viewer::Submission;
+use js_sys::{Array, Uint8Array};
+use std::collections::BTreeMap;
+use wasm_bindgen::prelude::*;
+
+/// Hears what a worker tells, and that it is gone.
+pub type Hear = Box<dyn FnMut(Result<(Told, Vec<u8>), String>)>;
+
+pub struct Link {
+    worker: JsValue,
+    next: u32,
+    /// Prompts of requests whose number in the engine is not known yet.
+    prompts: BTreeMap<u32, String>,
+    requests: BTreeMap<RequestId, u32>,
+    /// Asked before the engine was there.
+    early: Option<Vec<Asked>>,
+    // The worker calls them: they live as long as it does.
+    _heard: Closure<dyn FnMut(String, JsValue)>,
+    _failed: Closure<dyn FnMut(String)>,
+}
+
+impl Link {
+    /// Starts a worker that makes an engine.
+    pub fn start(load: &Load, files: &Array, hear: impl Fn() -> Hear) -> Self {
+        let (mut heard, mut failed) = (hear(), hear());
+        let heard = Closure::<dyn FnMut(String, JsValue)>::new(move |text: String, bytes| {
+            let bytes: JsValue = bytes;
+            let bytes =
+                if bytes.is_undefined() { Vec::new() } else { Uint8Array::new(&bytes).to_vec() };
+            let told = serde_json::from_str::<Told>(&text);
+            heard(told.map(|told| (told, bytes)).map_err(|e| format!("{e}: {text}")));
+        });
+        let failed = Closure::<dyn FnMut(String)>::new(move |text| failed(Err(text)));
+        let worker =
+            io::start_worker(heard.as_ref().unchecked_ref(), failed.as_ref().unchecked_ref());
+        let link = Self {
+            worker,
+            next: 0,
+            prompts: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            early: Some(Vec::new()),
+            _heard: heard,
+            _failed: failed,
+        };
+        link.send(&Asked::Load(load.clone()), files);
+        link
+    }
+
+    fn send(&self, asked: &Asked, files: &Array) {
+        // A message of plain data can always be written.
+        io::ask_worker(&self.worker, &serde_json::to_string(asked).unwrap_or_default(), files);
+    }
+
+    pub fn ask(&mut self, asked: Asked) {
+        match &mut self.early {
+            Some(early) => early.push(asked),
+            None => self.send(&asked, &Array::new()),
+        }
+    }
+
+    /// The engine is there: what was asked before goes out.
+    pub fn ready(&mut self) {
+        for asked in self.early.take().unwrap_or_default() {
+            self.ask(asked);
+        }
+    }
+
+    pub fn submit(&mut self, submission: Submission) {
+        let id = self.next;
+        self.next += 1;
+        self.prompts.insert(id, submission.prompt.clone());
+        self.ask(Asked::Submit { id, request: Box::new(ask(submission)) });
+    }
+
+    /// The engine's number of request `id`; the prompt it came with.
+    pub fn started(&mut self, id: u32, request: RequestId) -> Option<String> {
+        self.requests.insert(request, id);
+        self.prompts.remove(&id)
+    }
+
+    /// Request `id` has ended.
+    pub fn ended(&mut self, id: u32) {
+        self.prompts.remove(&id);
+        self.requests.retain(|_, own| *own != id);
+    }
+
+    pub fn cancel(&mut self, request: RequestId) {
+        if let Some(&id) = self.requests.get(&request) {
+            self.ask(Asked::Cancel { id });
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        io::end_worker(&self.worker);
+    }
+}
+
+fn ask(submission: Submission) -> Ask {
+    use super::wire::Turn;
+    let Submission { prompt, chat, .. } = submission;
+    let turn = |content| vec![Turn { role: "user".to_string(), content }];
+    let (messages, prompt) = if chat { (Some(turn(prompt)), None) } else { (None, Some(prompt)) };
+    Ask {
+        messages,
+        prompt,
+        max_tokens: submission.max_tokens,
+        temperature: submission.temperature,
+        top_k: submission.top_k,
+        top_p: submission.top_p,
+        seed: submission.seed,
+        ignore_eos: submission.ignore_eos,
+        ..Ask::default()
+    }
+}

@@ -1,0 +1,440 @@
+//! The page: the viewer on a canvas, fed by the worker's trace, its commands sent there. Drawn with
+//! WebGL, so that it is there where WebGPU is not.
+
+use super::io;
+use super::link::{Hear, Link};
+use super::wire::{Asked, Load, Phase, Ready, Told, Wish};
+use crate::base::TokenId;
+use crate::trace::read_lines;
+use crate::viewer::{
+    EngineState, Note, Open, Preset, Source, Submission, ViewCommand, Viewer, Words, read_recording,
+};
+use eframe::egui;
+use js_sys::{Array, Uint8Array};
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::HtmlCanvasElement;
+
+/// Where the layout is kept.
+const SETTINGS: &str = "tilewright page";
+/// The model that comes with the page.
+const FABLE: &str = "fable/";
+
+/// What the address asks for.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Options {
+    model: Option<String>,
+    device: Wish,
+    preset: Option<String>,
+    /// A recording to show.
+    trace: Option<String>,
+}
+
+/// The page as JavaScript holds it.
+#[wasm_bindgen]
+pub struct Page {
+    face: Rc<RefCell<Face>>,
+    runner: eframe::WebRunner,
+}
+
+/// Draws on `canvas` until the page is closed. `options` is JSON with `model`, `device`, `preset`
+/// and `trace`, each optional.
+#[wasm_bindgen]
+pub async fn start(canvas: HtmlCanvasElement, options: String) -> Result<Page, JsValue> {
+    let options: Options = serde_json::from_str(&options).map_err(|e| e.to_string())?;
+    let face = Rc::new(RefCell::new(Face::default()));
+    let (shown, own) = (face.clone(), face.clone());
+    let runner = eframe::WebRunner::new();
+    let made = Box::new(move |creation: &eframe::CreationContext<'_>| {
+        Viewer::prepare(&creation.egui_ctx);
+        let mut now = shown.borrow_mut();
+        now.ctx = creation.egui_ctx.clone();
+        now.own = Rc::downgrade(&own);
+        if let Some(text) = creation.storage.and_then(|s| s.get_string(SETTINGS)) {
+            now.viewer.restore(&text);
+        }
+        now.begin(options);
+        drop(now);
+        Ok(Box::new(App(shown)) as Box<dyn eframe::App>)
+    });
+    runner.start(canvas, eframe::WebOptions::default(), made).await?;
+    Ok(Page { face, runner })
+}
+
+#[wasm_bindgen]
+impl Page {
+    /// Opens files of the person's machine, as an array: a model or a recording.
+    pub fn open(&self, files: Array) {
+        self.face.borrow_mut().open_files(&files);
+    }
+
+    /// What is shown, as JSON: engine, source, steps and running sequences.
+    pub fn summary(&self) -> String {
+        self.face.borrow().summary()
+    }
+
+    /// The reason, if the page has failed and draws no more.
+    pub fn failure(&self) -> Option<String> {
+        self.runner.panic_summary().map(|panic| panic.message())
+    }
+}
+
+struct App(Rc<RefCell<Face>>);
+
+impl eframe::App for App {
+    fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
+        self.0.borrow_mut().show(ui);
+    }
+
+    fn save(&mut self, storage: &mut dyn eframe::Storage) {
+        storage.set_string(SETTINGS, self.0.borrow().viewer.saved());
+    }
+}
+
+/// What is typed into the window that opens models.
+struct Opening {
+    shown: bool,
+    url: String,
+    device: Wish,
+    store: bool,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { shown: false, url: String::new(), device: Wish::Auto, store: true }
+    }
+}
+
+/// The viewer and the engine it looks at.
+#[derive(Default)]
+struct Face {
+    viewer: Viewer,
+    link: Option<Link>,
+    /// How the engine was made, to make it again.
+    load: Load,
+    files: Array,
+    ready: Option<Ready>,
+    words: Rc<RefCell<BTreeMap<TokenId, String>>>,
+    opening: Opening,
+    ctx: egui::Context,
+    own: std::rc::Weak<RefCell<Face>>,
+}
+
+impl Face {
+    fn begin(&mut self, options: Options) {
+        self.opening.device = options.device;
+        self.load = Load {
+            url: Some(io::absolute(options.model.as_deref().unwrap_or(FABLE))),
+            device: options.device,
+            store: true,
+            ..Load::default()
+        };
+        if let Some(trace) = options.trace {
+            return self.fetch_recording(trace);
+        }
+        match options.preset.as_deref().map(|name| (name, Preset::find(name))) {
+            Some((_, Some(preset))) => self.preset(preset),
+            Some((name, None)) => {
+                self.problem(format!("there is no preset {name:?}"));
+                self.start();
+            }
+            None => self.start(),
+        }
+    }
+
+    fn problem(&mut self, text: String) {
+        self.viewer.note(Note::Problem(text));
+        self.ctx.request_repaint();
+    }
+
+    /// A fresh engine; the worker of the one before ends.
+    fn start(&mut self) {
+        self.link = None;
+        self.ready = None;
+        self.words = Rc::default();
+        let model = match &self.load.url {
+            Some(url) => url.trim_end_matches('/').rsplit('/').next().unwrap_or(url).to_string(),
+            None => io::name_of(&self.files.get(0)),
+        };
+        let source = Source::Engine { model, device: "…".to_string() };
+        let words = self.words.clone();
+        let words: Words = Rc::new(move |token| words.borrow().get(&token).cloned());
+        self.viewer.open(source, Some(words));
+        self.viewer.set_engine(EngineState::Loading("the program".to_string()));
+        self.load.events = true;
+        let own = self.own.clone();
+        let hear = || -> Hear {
+            let own = own.clone();
+            Box::new(move |told| {
+                if let Some(face) = own.upgrade() {
+                    face.borrow_mut().hear(told);
+                }
+            })
+        };
+        self.link = Some(Link::start(&self.load, &self.files, hear));
+    }
+
+    fn preset(&mut self, preset: Preset) {
+        let (setup, policies) = (preset.setup, preset.policies);
+        self.load = Load {
+            blocks: setup.blocks,
+            sequences: setup.sequences,
+            step_tokens: setup.step_tokens,
+            policies,
+            ..self.load.clone()
+        };
+        self.start();
+        preset.traffic.into_iter().for_each(|one| self.submit(one));
+    }
+
+    /// Another model, of the default sizes.
+    fn model(&mut self, url: Option<String>, files: Array) {
+        let (device, store) = (self.opening.device, self.opening.store);
+        self.load = Load { url, device, store, ..Load::default() };
+        self.files = files;
+        self.start();
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        match &mut self.link {
+            Some(link) => link.submit(submission),
+            None => self.problem("A recording takes no requests: open a model.".to_string()),
+        }
+    }
+
+    fn hear(&mut self, told: Result<(Told, Vec<u8>), String>) {
+        self.ctx.request_repaint();
+        match told {
+            Ok((told, bytes)) => self.take(told, &bytes),
+            Err(why) => {
+                self.link = None;
+                self.viewer.set_engine(EngineState::Failed(why));
+            }
+        }
+    }
+
+    fn take(&mut self, told: Told, bytes: &[u8]) {
+        let Some(link) = &mut self.link else { return };
+        match told {
+            Told::Events => {
+                for event in read_lines(bytes) {
+                    match event {
+                        Ok(event) => self.viewer.push(&event),
+                        Err(error) => self.viewer.note(Note::Problem(error.to_string())),
+                    }
+                }
+            }
+            Told::Words { words } => self.words.borrow_mut().extend(words),
+            Told::Progress { phase, file, loaded, total } => {
+                let word = match phase {
+                    Phase::Download => "fetching",
+                    Phase::Upload => "to the device",
+                };
+                let stage = format!("{word}: {file}, {:.1} of {:.1} MB", loaded / 1e6, total / 1e6);
+                self.viewer.set_engine(EngineState::Loading(stage));
+            }
+            Told::Ready(ready) => {
+                link.ready();
+                self.introduce(*ready);
+            }
+            Told::Failed { message, .. } => {
+                self.link = None;
+                self.viewer.set_engine(EngineState::Failed(message));
+            }
+            Told::Problem { message } => self.viewer.note(Note::Problem(message)),
+            Told::Started { id, request, .. } => {
+                if let Some(text) = link.started(id, request) {
+                    self.viewer.note(Note::Prompt { request, text });
+                }
+            }
+            Told::Finished { id, .. } => link.ended(id),
+            Told::Refused { id, message, .. } => {
+                link.ended(id);
+                self.viewer.note(Note::Problem(message));
+            }
+            Told::Held { held } => {
+                let state = if held { EngineState::Paused } else { EngineState::Running };
+                self.viewer.set_engine(state);
+            }
+            Told::Token { .. } | Told::Status(_) => {}
+        }
+    }
+
+    fn introduce(&mut self, ready: Ready) {
+        if let Some(why) = &ready.fallback {
+            self.viewer.note(Note::Problem(format!("The processor does the work: {why}")));
+        }
+        let words = self.words.clone();
+        self.viewer.introduce(
+            Source::Engine { model: ready.model.clone(), device: ready.device.clone() },
+            Rc::new(move |token| words.borrow().get(&token).cloned()),
+        );
+        self.viewer.set_engine(EngineState::Running);
+        self.ready = Some(ready);
+    }
+
+    fn execute(&mut self, command: ViewCommand) {
+        let asked = match command {
+            ViewCommand::Submit(submission) => return self.submit(submission),
+            ViewCommand::Preset(preset) => return self.preset(preset),
+            ViewCommand::Open(Open::Ask) => {
+                self.opening.shown = true;
+                return;
+            }
+            // A browser tells no paths; what is dropped comes through `Page::open`.
+            ViewCommand::Open(Open::Path(_)) => return,
+            ViewCommand::Save { name, bytes } => return io::save_as(&name, &bytes),
+            ViewCommand::Cancel(request) => {
+                return match &mut self.link {
+                    Some(link) => link.cancel(request),
+                    None => {}
+                };
+            }
+            ViewCommand::PauseEngine(hold) => Asked::Hold { hold },
+            ViewCommand::StepEngine => Asked::StepOnce,
+            ViewCommand::SetLimits(limits) => Asked::Limits { limits },
+            ViewCommand::SetPolicies(policies) => Asked::Policies { policies },
+        };
+        match &mut self.link {
+            Some(link) => link.ask(asked),
+            None => self.problem("No engine is here to be driven.".to_string()),
+        }
+    }
+
+    fn show(&mut self, ui: &mut egui::Ui) {
+        if matches!(self.viewer.engine(), EngineState::Failed(_)) {
+            egui::Panel::top("restart").show(ui, |ui| {
+                if ui.button("Restart the engine").clicked() {
+                    self.start();
+                }
+            });
+        }
+        self.viewer.show(ui);
+        let ctx = ui.ctx().clone();
+        self.show_opening(&ctx);
+        for command in self.viewer.take_commands() {
+            self.execute(command);
+        }
+    }
+
+    fn show_opening(&mut self, ctx: &egui::Context) {
+        if !self.opening.shown {
+            return;
+        }
+        let (mut shown, mut load, mut pick, mut forget) = (true, false, false, false);
+        let opening = &mut self.opening;
+        egui::Window::new("Open").open(&mut shown).resizable(false).show(ctx, |ui| {
+            let label = ui.label("Address of a .gguf file, or of a checkpoint's folder");
+            let edit = egui::TextEdit::singleline(&mut opening.url).desired_width(360.0);
+            ui.add(edit.hint_text("https://…/model.gguf")).labelled_by(label.id);
+            ui.checkbox(&mut opening.store, "keep it in this browser for the next time");
+            ui.horizontal(|ui| {
+                ui.label("on");
+                ui.selectable_value(&mut opening.device, Wish::Auto, "WebGPU if there is one");
+                ui.selectable_value(&mut opening.device, Wish::Cpu, "the processor");
+            });
+            ui.horizontal(|ui| {
+                let url = !opening.url.trim().is_empty();
+                load = ui.add_enabled(url, egui::Button::new("Load")).clicked();
+                pick = ui.button("A file of this machine…").clicked();
+                forget = ui.button("Forget all that is kept").clicked();
+            });
+            ui.weak("A model, or a recording (.jsonl, .jsonl.gz). Files can be dropped anywhere.");
+        });
+        self.opening.shown = shown && !load && !pick;
+        if load {
+            let url = io::absolute(self.opening.url.trim());
+            self.model(Some(url), Array::new());
+        }
+        let own = self.own.clone();
+        if pick {
+            spawn_local(async move {
+                let files: Array = io::pick_files().await.into();
+                if let Some(face) = own.upgrade() {
+                    face.borrow_mut().open_files(&files);
+                }
+            });
+        } else if forget {
+            // Files that are open cannot be deleted.
+            self.link = None;
+            self.viewer.set_engine(EngineState::Absent);
+            spawn_local(async move {
+                let freed = io::forget_all().await.as_f64().unwrap_or_default();
+                if let Some(face) = own.upgrade() {
+                    face.borrow_mut().problem(format!("{:.1} MB were freed.", freed / 1e6));
+                }
+            });
+        }
+    }
+
+    fn open_files(&mut self, files: &Array) {
+        let Some(first) = files.iter().next() else { return };
+        let name = io::name_of(&first);
+        if !(name.ends_with(".jsonl") || name.ends_with(".gz")) {
+            return self.model(None, files.clone());
+        }
+        let own = self.own.clone();
+        spawn_local(async move {
+            let bytes = io::bytes_of(&first).await;
+            if let Some(face) = own.upgrade() {
+                face.borrow_mut().recording(name, bytes);
+            }
+        });
+    }
+
+    fn fetch_recording(&mut self, url: String) {
+        let own = self.own.clone();
+        spawn_local(async move {
+            let bytes = io::fetch_bytes(&io::absolute(&url)).await;
+            if let Some(face) = own.upgrade() {
+                face.borrow_mut().recording(url, bytes);
+            }
+        });
+    }
+
+    fn recording(&mut self, name: String, bytes: Result<JsValue, JsValue>) {
+        self.ctx.request_repaint();
+        let bytes = match bytes {
+            Ok(bytes) => Uint8Array::new(&bytes).to_vec(),
+            Err(error) => return self.problem(io::thrown(&error)),
+        };
+        self.link = None;
+        self.viewer.set_engine(EngineState::Absent);
+        self.viewer.open(Source::Recording { name: name.clone() }, None);
+        let viewer = &mut self.viewer;
+        let read = read_recording(&bytes[..], &mut |event| viewer.push(&event));
+        if let Err(error) = read {
+            self.problem(format!("{name}: {error}"));
+        }
+    }
+
+    fn summary(&self) -> String {
+        let picture = self.viewer.history().live();
+        let (word, why) = match self.viewer.engine() {
+            EngineState::Absent => ("absent", None),
+            EngineState::Loading(stage) => ("loading", Some(stage)),
+            EngineState::Running => ("running", None),
+            EngineState::Paused => ("paused", None),
+            EngineState::Failed(why) => ("failed", Some(why)),
+        };
+        let ready = self.ready.as_ref();
+        serde_json::json!({
+            "engine": word,
+            "why": why,
+            "model": ready.map(|ready| &ready.model),
+            "device": ready.map(|ready| &ready.device),
+            "backend": ready.map(|ready| &ready.backend),
+            "fallback": ready.and_then(|ready| ready.fallback.as_ref()),
+            "step": picture.step,
+            "events": picture.seq,
+            "running": picture.running(),
+            "memory_bytes": io::memory_bytes(),
+        })
+        .to_string()
+    }
+}

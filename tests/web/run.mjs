@@ -1,0 +1,422 @@
+// The page and the JavaScript API in headless Chromium: `node tests/web/run.mjs [PAGE] [FILTER]`.
+// WebGPU there is SwiftShader. Needs playwright-core (NODE_PATH or a node_modules above) and
+// Chromium (CHROMIUM, default /usr/bin/chromium). Pictures go to PAGE-pictures.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { serve, zeros } from "./server.mjs";
+
+const { chromium } = createRequire(join(process.env.TILEWRIGHT_NODE ?? process.cwd(), "x"))("playwright-core");
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const folder = resolve(process.argv[2] ?? join(root, "target/page"));
+const filter = process.argv[3] ?? "";
+const pictures = `${folder}-pictures`;
+mkdirSync(pictures, { recursive: true });
+
+const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
+const fable = { config: read("assets/fable/config.json"), cases: read("assets/fable/expected.json").cases };
+// A checkpoint of 80 MB, and one that is none.
+const big = zeros(fable, 8192, 8);
+const tokenizer = readFileSync(join(root, "assets/fable/tokenizer.json"), "utf8");
+const made = new Map([
+  ["/big/config.json", JSON.stringify(big.config)],
+  ["/big/tokenizer.json", tokenizer],
+  ["/big/model.safetensors", { head: big.head, bytes: big.bytes }],
+  ["/damaged/model.gguf", { head: Buffer.from("GGUF\u0003\0\0\0 no more than noise"), bytes: 40 << 20 }],
+  ["/blank.html", "<!doctype html><title>blank</title>"],
+]);
+const server = await serve(folder, made);
+const address = (path) => `http://localhost:${server.port}/${path}`;
+
+const SOFTWARE = [
+  "--use-angle=swiftshader",
+  "--enable-unsafe-swiftshader",
+  "--enable-unsafe-webgpu",
+  "--enable-features=Vulkan",
+  "--use-vulkan=swiftshader",
+];
+const open = (flags) =>
+  chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--headless=new", "--no-sandbox", "--host-resolver-rules=MAP insecure.test 127.0.0.1", ...flags],
+    ignoreDefaultArgs: ["--disable-gpu"],
+  });
+const browsers = new Map();
+/** The browser with a software adapter, or one that gives none. */
+async function browser(adapter) {
+  if (!browsers.has(adapter)) browsers.set(adapter, await open(adapter ? SOFTWARE : ["--use-angle=swiftshader", "--enable-unsafe-swiftshader"]));
+  return browsers.get(adapter);
+}
+
+/** A blank page of our origin with the API in `T`, for `act(page)`. */
+async function withApi(adapter, act) {
+  const context = await (await browser(adapter)).newContext();
+  const page = await context.newPage();
+  page.on("pageerror", (error) => console.log(`  page: ${error.message}`));
+  await page.goto(address("blank.html"));
+  await page.evaluate(async () => {
+    window.T = await import("./tilewright.js");
+    window.ask = (engine, content, more = {}) =>
+      engine.chat.completions.create({ messages: [{ role: "user", content }], temperature: 0, return_token_ids: true, ...more });
+  });
+  try {
+    return await act(page);
+  } finally {
+    await context.close();
+  }
+}
+
+async function withPage(adapter, query, act, host = "localhost", prepare = () => {}) {
+  const context = await (await browser(adapter)).newContext({ viewport: { width: 1280, height: 720 } });
+  const page = await context.newPage();
+  page.on("pageerror", (error) => console.log(`  page: ${error.message}`));
+  await prepare(context);
+  await page.goto(`http://${host}:${server.port}/${query}`);
+  await page.waitForFunction(() => window.page, null, { timeout: 60_000 });
+  try {
+    return await act(page, context);
+  } finally {
+    await context.close();
+  }
+}
+const summary = (page) => page.evaluate(() => JSON.parse(window.page.summary()));
+async function until(page, what, test, seconds = 90) {
+  for (let left = seconds * 4; ; left--) {
+    const now = await summary(page);
+    if (test(now)) return now;
+    assert(left > 0, `${what}: ${JSON.stringify(now)}`);
+    await page.waitForTimeout(250);
+  }
+}
+
+/** Ids are those of the reference up to the first choice that was a close one. */
+function sameAsGolden(ids, golden) {
+  for (let at = 0; at < golden.length; at++) {
+    if (golden[at][1] < 0.05) return at;
+    assert.equal(ids[at], golden[at][0], `token ${at}`);
+  }
+  return golden.length;
+}
+
+const rows = [];
+const row = (name, act) => rows.push({ name, act });
+
+for (const device of ["webgpu", "cpu"]) {
+  row(`golden_texts_on_${device}`, () =>
+    withApi(true, async (page) => {
+      const cases = fable.cases.slice(0, device === "cpu" ? 4 : 12);
+      const answers = await page.evaluate(
+        async ([device, cases]) => {
+          const engine = await T.Tilewright.load("fable", { device });
+          const answers = [];
+          for (const { user, ids_and_margins } of cases) {
+            answers.push(await ask(engine, user, { max_tokens: ids_and_margins.length }));
+          }
+          const { backend } = engine.info;
+          engine.unload();
+          return { answers, backend };
+        },
+        [device, cases],
+      );
+      assert.equal(answers.backend, device);
+      cases.forEach((one, at) => {
+        const choice = answers.answers[at].choices[0];
+        const same = sameAsGolden(choice.token_ids, one.ids_and_margins);
+        if (same === one.ids_and_margins.length) assert.equal(choice.message.content, one.answer);
+      });
+    }));
+}
+
+row("logits_are_those_of_the_processor", () =>
+  withApi(true, async (page) => {
+    const tops = await page.evaluate(async () => {
+      const tops = [];
+      for (const device of ["webgpu", "cpu"]) {
+        const engine = await T.Tilewright.load("fable", { device, sequences: 2 });
+        const answer = await ask(engine, "Tell me a story about a fox.", { max_tokens: 12, logprobs: true, top_logprobs: 20 });
+        tops.push(answer.choices[0].logprobs.content.map((one) => one.top_logprobs.map((top) => [top.token_id, top.logprob])));
+        engine.unload();
+      }
+      return tops;
+    });
+    let most = 0;
+    tops[0].forEach((row, at) => {
+      const other = new Map(tops[1][at]);
+      const both = row.filter(([id]) => other.has(id));
+      assert(both.length >= 18, "the same tokens are likely");
+      for (const [id, logprob] of both) most = Math.max(most, Math.abs(logprob - other.get(id)));
+    });
+    console.log(`  largest difference of a log-probability: ${most.toExponential(2)}`);
+    assert(most < 1e-3);
+  }));
+
+row("eight_chats_at_once_are_batched", () =>
+  withApi(true, async (page) => {
+    const cases = fable.cases.slice(0, 8);
+    const told = await page.evaluate(async (cases) => {
+      let rows = 0;
+      const onTrace = (events) => {
+        for (const { event } of events) if (event.kind === "StepPlanned") rows = Math.max(rows, event.rows);
+      };
+      const engine = await T.Tilewright.load("fable", { onTrace });
+      const answers = await Promise.all(cases.map(({ user, ids_and_margins }) => ask(engine, user, { max_tokens: ids_and_margins.length })));
+      const rate = async (calls) => {
+        const begin = performance.now();
+        const one = () => ask(engine, "Tell me a story about a fox.", { max_tokens: 32, ignore_eos: true });
+        await Promise.all(Array.from({ length: calls }, one));
+        return (32 * calls) / ((performance.now() - begin) / 1000);
+      };
+      return { answers, rows, rates: [await rate(1), await rate(8)], status: await engine.status() };
+    }, cases);
+    cases.forEach((one, at) => sameAsGolden(told.answers[at].choices[0].token_ids, one.ids_and_margins));
+    const [one, eight] = told.rates.map((rate) => rate.toFixed(1));
+    console.log(`  tokens/s: ${one} of one stream, ${eight} of eight`);
+    assert.equal(told.rows, 8);
+    assert.equal(told.status.blocks_used, 0);
+    assert.equal(told.status.fault, null);
+  }));
+
+row("abort_frees_the_blocks", () =>
+  withApi(true, async (page) => {
+    const told = await page.evaluate(async () => {
+      const engine = await T.Tilewright.load("fable", { device: "cpu" });
+      const stop = new AbortController();
+      const long = { max_tokens: 1500, ignore_eos: true, stream: true };
+      let thrown = null;
+      try {
+        for await (const chunk of await engine.chat.completions.create({ messages: [{ role: "user", content: "Tell me a story." }], ...long }, { signal: stop.signal })) {
+          if (chunk.choices[0].delta.content) stop.abort();
+        }
+      } catch (error) {
+        thrown = error.name;
+      }
+      for await (const chunk of await ask(engine, "Count from one to ten.", long)) if (chunk.choices[0].delta.content) break;
+      let status = await engine.status();
+      for (let left = 100; status.open > 0 && left > 0; left--) {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        status = await engine.status();
+      }
+      return { thrown, status };
+    });
+    assert.equal(told.thrown, "AbortError");
+    assert.equal(told.status.open, 0);
+    assert.equal(told.status.blocks_used, 0);
+    assert.equal(told.status.fault, null);
+  }));
+
+row("mistakes_are_told", () =>
+  withApi(true, async (page) => {
+    const told = await page.evaluate(async (damaged) => {
+      const caught = (promise) => promise.then(() => null, ({ name, code, param, message }) => ({ name, code, param, message }));
+      const engine = await T.Tilewright.load("fable", { device: "cpu" });
+      const two = await ask(engine, "What is 3 plus 4?", { n: 2, max_tokens: 8, temperature: 1 });
+      const plain = await engine.completions.create({ prompt: "The capital of France", max_tokens: 4, temperature: 0 });
+      return {
+        field: await caught(ask(engine, "x", { temperature: -1 })),
+        unknown: await caught(ask(engine, "x", { tools: [] })),
+        absent: await caught(T.Tilewright.load("/absent/model.gguf")),
+        closed: await caught(T.Tilewright.load("http://localhost:9/model.gguf")),
+        damaged: await caught(T.Tilewright.load(damaged, { device: "cpu" })),
+        again: await caught(T.Tilewright.load(damaged, { device: "cpu" })),
+        two: two.choices.length,
+        plain: plain.choices[0].text,
+      };
+    }, "/damaged/model.gguf");
+    assert.equal(told.field.param, "temperature");
+    assert.match(told.unknown?.message ?? "taken", /tools/);
+    assert.equal(told.absent.code, "network");
+    assert.match(told.closed.message, /CORS/);
+    assert.equal(told.damaged.code, "model");
+    assert.equal(told.again.code, "model");
+    assert.equal(told.two, 2);
+    assert(told.plain.length > 0);
+  }));
+
+row("every_shader_compiles", () =>
+  withApi(true, async (page) => {
+    const { compiled, skipped, faults } = await page.evaluate(async () => {
+      const module = await import("./tilewright_wasm.js");
+      await module.default();
+      const adapter = await navigator.gpu.requestAdapter();
+      const f16 = adapter.features.has("shader-f16");
+      const device = await adapter.requestDevice(f16 ? { requiredFeatures: ["shader-f16"] } : {});
+      const told = { compiled: 0, skipped: 0, faults: [] };
+      for (const [name, code, needsF16] of JSON.parse(module.shaders())) {
+        if (needsF16 && !f16) {
+          told.skipped += 1;
+          continue;
+        }
+        const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+        const errors = messages.filter(({ type }) => type === "error");
+        if (errors.length > 0) told.faults.push(`${name}:${errors[0].lineNum}: ${errors[0].message}`);
+        told.compiled += 1;
+      }
+      const planted = await device.createShaderModule({ code: "fn f() { workgroupBarrier( }" }).getCompilationInfo();
+      if (planted.messages.length === 0) told.faults.push("the planted fault was not seen");
+      return told;
+    });
+    console.log(`  ${compiled} compiled, ${skipped} need f16, which this adapter lacks`);
+    assert.deepEqual(faults, []);
+    assert(compiled > 50);
+  }));
+
+row("large_model_by_ranges", () =>
+  withApi(true, async (page) => {
+    server.asked.length = 0;
+    const told = await page.evaluate(async () => {
+      const phases = { download: 0, upload: 0 };
+      const onProgress = ({ phase, loaded }) => (phases[phase] = Math.max(phases[phase], loaded));
+      const load = () => T.Tilewright.load("/big/", { device: "webgpu", sequences: 2, blocks: 32, step_tokens: 16, onProgress });
+      const small = await T.Tilewright.load("fable", { device: "webgpu", sequences: 2, blocks: 32, step_tokens: 16 });
+      const before = (await small.status()).memory_bytes;
+      small.unload();
+      const engine = await load();
+      const after = (await engine.status()).memory_bytes;
+      engine.unload();
+      const again = await load();
+      const answer = await ask(again, "x", { max_tokens: 2 });
+      return { phases, before, after, tokens: answer.usage.completion_tokens };
+    });
+    const fetched = server.asked.filter(({ path }) => path === "/big/model.safetensors").reduce((sum, { sent }) => sum + sent, 0);
+    console.log(`  ${(big.bytes / 1e6).toFixed(0)} MB; memory grew by ${((told.after - told.before) / 2 ** 20).toFixed(1)} MiB`);
+    assert(big.bytes > 64 << 20);
+    assert.equal(told.phases.download, big.bytes);
+    assert(told.phases.upload > 64 << 20);
+    assert(told.after - told.before < 32 << 20, "the model was held in memory");
+    assert(fetched < big.bytes * 1.05, "the second load came from storage");
+    assert.equal(told.tokens, 2);
+  }));
+
+row("reload_resumes_a_download", () =>
+  withApi(false, async (page) => {
+    const half = big.bytes / 2;
+    server.asked.length = 0;
+    server.pause = (path) => (path === "/big/model.safetensors" ? 20 : 0);
+    const load = () => T.Tilewright.load("/big/", { device: "cpu", sequences: 1, blocks: 8, step_tokens: 16, onProgress: (now) => (window.now = now) });
+    await page.evaluate(`window.T.Tilewright.load("/big/", { device: "cpu", onProgress: (now) => (window.now = now) }); 0`);
+    await page.waitForFunction((half) => window.now?.file === "model.safetensors" && window.now.loaded > half, half, { timeout: 60_000 });
+    await page.reload();
+    server.pause = () => 0;
+    // One more break on the way.
+    let breaks = 1;
+    server.cut = (path) => (path === "/big/model.safetensors" && breaks-- > 0 ? 8 << 20 : Infinity);
+    await page.evaluate(async () => (window.T = await import("./tilewright.js")));
+    const backend = await page.evaluate(`(${load})().then((engine) => engine.info.backend)`);
+    server.cut = () => Infinity;
+    const pulls = server.asked.filter(({ path }) => path === "/big/model.safetensors");
+    const resumed = pulls.filter(({ from }) => from > 0);
+    assert.equal(backend, "cpu");
+    assert(resumed.length >= 2 && resumed[0].from > half - (8 << 20), JSON.stringify(pulls));
+    assert(pulls.reduce((sum, { sent }) => sum + sent, 0) < big.bytes * 1.3, JSON.stringify(pulls));
+    // What is stored and cut short later does not block: it is fetched anew.
+    await page.reload();
+    await page.evaluate(async () => {
+      const models = await (await navigator.storage.getDirectory()).getDirectoryHandle("tilewright-models");
+      for await (const folder of models.values()) {
+        const writer = await (await folder.getFileHandle("data")).createWritable({ keepExistingData: true });
+        await writer.truncate(1000);
+        await writer.close();
+      }
+      window.T = await import("./tilewright.js");
+    });
+    assert.equal(await page.evaluate(`(${load})().then((engine) => engine.info.backend)`), "cpu");
+  }));
+
+row("file_of_the_machine", () =>
+  withApi(false, async (page) => {
+    await page.evaluate(() => {
+      const input = document.body.appendChild(document.createElement("input"));
+      Object.assign(input, { type: "file", multiple: true });
+    });
+    const files = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja", "model.safetensors"];
+    await page.setInputFiles("input", files.map((file) => join(root, "assets/fable", file)));
+    const text = await page.evaluate(async () => {
+      const engine = await T.Tilewright.load(document.querySelector("input").files, { device: "cpu", name: "mine" });
+      const answer = await ask(engine, "What is the capital of France?", { max_tokens: 16 });
+      return [answer.model, answer.choices[0].message.content];
+    });
+    assert.deepEqual(text, ["mine", "The capital of France is Paris."]);
+  }));
+
+row("page_shows_four_users", () =>
+  withPage(true, "?preset=four-users", async (page) => {
+    const now = await until(page, "four run", ({ running }) => running === 4);
+    assert.equal(now.backend, "webgpu");
+    await page.screenshot({ path: join(pictures, "four-users.png") });
+    const done = await until(page, "all are done", ({ running, step }) => running === 0 && step > 40);
+    assert.equal(done.engine, "running");
+  }));
+
+row("page_without_adapter", () =>
+  withPage(false, "", async (page) => {
+    const now = await until(page, "it runs", ({ engine }) => engine === "running");
+    assert.equal(now.backend, "cpu");
+    assert.match(now.fallback, /no usable adapter|hardware acceleration/);
+    await page.screenshot({ path: join(pictures, "no-adapter.png") });
+  }));
+
+row("page_without_webgpu", () => {
+  const without = (context) =>
+    context.route("**/worker.js", async (route) => {
+      const answer = await route.fetch();
+      const body = `Object.defineProperty(navigator, "gpu", { value: undefined });\n${await answer.text()}`;
+      await route.fulfill({ response: answer, body });
+    });
+  return withPage(true, "", async (page) => {
+    const now = await until(page, "it runs", ({ engine }) => engine === "running");
+    assert.equal(now.backend, "cpu");
+    assert.match(now.fallback, /navigator\.gpu is absent/);
+  }, "localhost", without);
+});
+
+row("page_of_an_insecure_origin", () =>
+  withPage(true, "", async (page) => {
+    const now = await until(page, "it runs", ({ engine }) => engine === "running");
+    assert.equal(now.backend, "cpu");
+    assert.match(now.fallback, /secure connection/);
+  }, "insecure.test"));
+
+row("recording_plays_without_webgpu", () =>
+  withPage(false, "?trace=traces/overload.jsonl.gz", async (page) => {
+    const now = await until(page, "it is shown", ({ step }) => step > 100);
+    assert.equal(now.engine, "absent");
+    await page.screenshot({ path: join(pictures, "recording.png") });
+  }));
+
+row("page_works_offline", () =>
+  withPage(false, "?device=cpu", async (page, context) => {
+    await page.evaluate(() => navigator.serviceWorker.ready);
+    await until(page, "it runs", ({ engine }) => engine === "running");
+    await context.setOffline(true);
+    await page.reload();
+    await page.waitForFunction(() => window.page, null, { timeout: 60_000 });
+    await until(page, "it runs again", ({ engine }) => engine === "running");
+  }));
+
+row("example_ends", async () => {
+  const context = await (await browser(true)).newContext();
+  const page = await context.newPage();
+  await page.goto(address("example.html"));
+  await page.waitForFunction(() => document.title === "done", null, { timeout: 60_000 });
+  assert.match(await page.textContent("ol"), /capital of France is Paris/);
+  await context.close();
+});
+
+let [passed, failed] = [0, 0];
+for (const { name, act } of rows.filter(({ name }) => name.includes(filter))) {
+  const begin = performance.now();
+  try {
+    await act();
+    passed += 1;
+    console.log(`ok      ${((performance.now() - begin) / 1000).toFixed(1).padStart(6)} s  web::${name}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED  ${((performance.now() - begin) / 1000).toFixed(1).padStart(6)} s  web::${name}\n${error.stack}`);
+  }
+}
+for (const one of browsers.values()) await one.close();
+server.close();
+console.log(`${passed} passed, ${failed} failed`);
+process.exit(failed === 0 ? 0 : 1);

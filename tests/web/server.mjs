@@ -1,0 +1,103 @@
+// A web server for the tests: a folder with ranges, models that are made as they are read, and
+// connections that break.
+import { createServer } from "node:http";
+import { createReadStream, statSync } from "node:fs";
+import { extname, join, normalize } from "node:path";
+
+const TYPES = {
+  ".html": "text/html",
+  ".js": "text/javascript",
+  ".json": "application/json",
+  ".wasm": "application/wasm",
+};
+
+/** A checkpoint of Fable's shape whose layers are `ffn` wide: a header, then zeros. */
+export function zeros(fable, ffn, layers) {
+  const config = { ...fable.config, intermediate_size: ffn, num_hidden_layers: layers };
+  const { hidden_size: hidden, vocab_size: vocab, head_dim: head } = config;
+  const [q, kv] = [config.num_attention_heads * head, config.num_key_value_heads * head];
+  const header = {};
+  let at = 0;
+  const add = (name, ...shape) => {
+    const bytes = 2 * shape.reduce((a, b) => a * b);
+    header[name] = { dtype: "F16", shape, data_offsets: [at, at + bytes] };
+    at += bytes;
+  };
+  add("model.embed_tokens.weight", vocab, hidden);
+  add("model.norm.weight", hidden);
+  for (let l = 0; l < layers; l++) {
+    const lead = `model.layers.${l}`;
+    add(`${lead}.input_layernorm.weight`, hidden);
+    add(`${lead}.post_attention_layernorm.weight`, hidden);
+    add(`${lead}.self_attn.q_proj.weight`, q, hidden);
+    add(`${lead}.self_attn.k_proj.weight`, kv, hidden);
+    add(`${lead}.self_attn.v_proj.weight`, kv, hidden);
+    add(`${lead}.self_attn.o_proj.weight`, hidden, q);
+    add(`${lead}.mlp.gate_proj.weight`, ffn, hidden);
+    add(`${lead}.mlp.up_proj.weight`, ffn, hidden);
+    add(`${lead}.mlp.down_proj.weight`, hidden, ffn);
+  }
+  const text = Buffer.from(JSON.stringify(header));
+  const head8 = Buffer.alloc(8);
+  head8.writeBigUInt64LE(BigInt(text.length));
+  return { config, head: Buffer.concat([head8, text]), bytes: 8 + text.length + at };
+}
+
+/** Serves `folder` at / and what `made` maps from paths: {head, bytes} or a text. */
+export async function serve(folder, made) {
+  // What was asked: {path, from, sent}. `cut(path)` may break a connection after so many bytes.
+  const asked = [];
+  const state = { asked, made, cut: () => Infinity, pause: () => 0 };
+  const server = createServer(async (request, response) => {
+    const { pathname } = new URL(request.url, "http://x");
+    const entry = { path: pathname, from: 0, sent: 0 };
+    asked.push(entry);
+    const given = made.get(pathname);
+    const path = join(folder, normalize(pathname.endsWith("/") ? `${pathname}index.html` : pathname));
+    let size;
+    try {
+      size = given === undefined ? statSync(path).size : (given.bytes ?? Buffer.byteLength(given));
+    } catch {
+      return response.writeHead(404).end();
+    }
+    const range = /bytes=(\d+)-(\d*)/.exec(request.headers.range ?? "");
+    const [from, to] = [Number(range?.[1] ?? 0), Math.min(size, Number(range?.[2] || size - 1) + 1)];
+    entry.from = from;
+    const headers = {
+      "Content-Type": TYPES[extname(path)] ?? "application/octet-stream",
+      "Content-Length": to - from,
+      "Accept-Ranges": "bytes",
+      "Access-Control-Allow-Origin": "*",
+      "Access-Control-Allow-Headers": "Range",
+      "Access-Control-Expose-Headers": "Content-Range, ETag",
+      ETag: `"${size}"`,
+    };
+    if (range) headers["Content-Range"] = `bytes ${from}-${to - 1}/${size}`;
+    response.writeHead(range ? 206 : 200, headers);
+    if (given === undefined) return createReadStream(path, { start: from, end: to - 1 }).pipe(response);
+    const whole = typeof given === "string" ? Buffer.from(given) : given.head;
+    const most = state.cut(pathname);
+    for (let at = from; at < to; ) {
+      const step = Math.min(1 << 20, to - at);
+      const part = Buffer.alloc(step);
+      if (at < whole.length) whole.copy(part, 0, at, Math.min(whole.length, at + step));
+      if (entry.sent + step > most) return response.destroy();
+      if (response.destroyed) return;
+      if (!response.write(part)) {
+        await new Promise((resolve) => response.once("drain", resolve).once("close", resolve));
+      }
+      at += step;
+      entry.sent += step;
+      const pause = state.pause(pathname);
+      if (pause) await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+    response.end();
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  state.port = server.address().port;
+  state.close = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return state;
+}
