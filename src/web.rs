@@ -14,6 +14,8 @@ mod io;
 mod link;
 #[path = "web/page.rs"]
 mod page;
+#[path = "web/remote.rs"]
+mod remote;
 #[path = "web/request.rs"]
 mod request;
 #[path = "web/wire.rs"]

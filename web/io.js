@@ -354,3 +354,44 @@ export function saveAs(name, bytes) {
 }
 
 export const absolute = (url) => new URL(url, document.baseURI).href;
+
+/** Streams what a server tells: `line(text)` for each, until it ends or `signal` aborts. */
+async function lines(url, init, line) {
+  const answer = await request(url, init);
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => null);
+    throw new Error(told?.error?.message ?? `${url}: the server answered ${answer.status}`);
+  }
+  let rest = "";
+  for await (const text of chunks(answer.body.pipeThrough(new TextDecoderStream()))) {
+    const parts = (rest + text).split(/\r?\n/);
+    rest = parts.pop();
+    parts.forEach((part) => line(part));
+  }
+}
+
+// Streams are not iterable everywhere.
+async function* chunks(stream) {
+  for (const reader = stream.getReader(); ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}
+
+const headers = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
+
+/** Watches a server's feed; `stop()` of what is returned ends it. `ended(why)` when it breaks. */
+export function watchServer(url, key, line, ended) {
+  const stop = new AbortController();
+  lines(url, { headers: headers(key), signal: stop.signal, cache: "no-store" }, line)
+    .then(() => "the server closed the feed", (error) => error.message)
+    .then((why) => stop.signal.aborted || ended(why));
+  return stop;
+}
+
+export const stopWatching = (watch) => watch.abort();
+
+/** Posts JSON; `line(text)` gets what comes back. */
+export const postServer = (url, key, body, line) =>
+  lines(url, { method: "POST", headers: { "Content-Type": "application/json", ...headers(key) }, body }, line);

@@ -180,6 +180,10 @@ pub struct ServeArgs {
     #[arg(long, env = "TILEWRIGHT_ALLOW_CONTROL", help_heading = "Server")]
     #[arg(value_parser = switch())]
     pub allow_control: bool,
+    /// A folder made by `web/build`: its page is served at / and watches this server.
+    #[arg(long, value_name = "DIR", value_parser = page_folder)]
+    #[arg(env = "TILEWRIGHT_PAGE", help_heading = "Server")]
+    pub page: Option<PathBuf>,
     /// How log lines look.
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     #[arg(env = "TILEWRIGHT_LOG_FORMAT", help_heading = "Server")]
@@ -401,6 +405,15 @@ pub struct BenchModelArgs {
 /// How a switch reads its variable: 1, true, yes, on, and their opposites.
 fn switch() -> BoolishValueParser {
     BoolishValueParser::new()
+}
+
+/// A folder that holds the page.
+fn page_folder(text: &str) -> Result<PathBuf, String> {
+    let folder = PathBuf::from(text);
+    match folder.join("index.html").is_file() {
+        true => Ok(folder),
+        false => Err("has no index.html; `web/build` makes such a folder".into()),
+    }
 }
 
 /// A count above 0, with `k` for 1024: 32k.

@@ -38,6 +38,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
         cors_origins: args.cors_origins.clone(),
         trust_request_templates: args.trust_request_chat_template,
         allow_control: args.allow_control,
+        page: args.page.clone(),
         telemetry: telemetry.clone(),
         ..ServerConfig::default()
     };

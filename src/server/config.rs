@@ -1,6 +1,7 @@
 //! How the server is set up. Addresses are the caller's: it brings the bound listener.
 
 use super::telemetry::Telemetry;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -24,6 +25,8 @@ pub struct ServerConfig {
     pub trust_request_templates: bool,
     /// Lets clients change policies and limits while requests run.
     pub allow_control: bool,
+    /// A folder made by `web/build`, served beside the API.
+    pub page: Option<PathBuf>,
     /// What the engine tells, if its events go there (see [`Telemetry::tap`]).
     pub telemetry: Telemetry,
 }
@@ -40,6 +43,7 @@ impl Default for ServerConfig {
             idle_timeout: Duration::from_secs(120),
             trust_request_templates: false,
             allow_control: false,
+            page: None,
             telemetry: Telemetry::default(),
         }
     }

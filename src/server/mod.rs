@@ -19,6 +19,7 @@ mod fields;
 mod listen;
 mod logprobs;
 mod messages;
+mod page;
 mod params;
 mod prompt;
 mod reply;

@@ -4,7 +4,7 @@ use super::app::{App, ModelState};
 use super::config::ServerConfig;
 use super::error::{ApiError, ApiResult, json_response};
 use super::params::model_not_found;
-use super::{access, chat, completions, control, embeddings, state, tokens};
+use super::{access, chat, completions, control, embeddings, page, state, tokens};
 use crate::engine::EngineHandle;
 use axum::Router;
 use axum::extract::rejection::PathRejection;
@@ -69,8 +69,12 @@ pub fn router(config: ServerConfig, model: watch::Receiver<ModelState>) -> Route
         .route("/v1/engine/state", get(state::state))
         .route("/v1/engine/events", get(state::events))
         .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(app.clone(), access::require_key));
+        .method_not_allowed_fallback(wrong_method);
+    let router = match &app.config.page {
+        Some(folder) => page::add(router, folder),
+        None => router,
+    };
+    let router = router.layer(from_fn_with_state(app.clone(), access::require_key));
     let router = match cors {
         Some(cors) => router.layer(cors),
         None => router,
@@ -124,7 +128,7 @@ fn model_value(app: &App, engine: &EngineHandle) -> Value {
     })
 }
 
-async fn unknown_route(uri: Uri) -> ApiError {
+pub(super) async fn unknown_route(uri: Uri) -> ApiError {
     let message =
         format!("there is no route {}; GET /openapi.json lists those there are", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, Some("unknown_route"), message)

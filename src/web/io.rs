@@ -56,6 +56,18 @@ extern "C" {
     pub async fn fetch_bytes(url: &str) -> Result<JsValue, JsValue>;
     #[wasm_bindgen(js_name = saveAs)]
     pub fn save_as(name: &str, bytes: &[u8]);
+    /// Reads the lines of a server's feed: `line(text)` for each, `ended(why)` when it breaks.
+    #[wasm_bindgen(js_name = watchServer)]
+    pub fn watch_server(url: &str, key: &str, line: &Function, ended: &Function) -> JsValue;
+    #[wasm_bindgen(js_name = stopWatching)]
+    pub fn stop_watching(watch: &JsValue);
+    #[wasm_bindgen(catch, js_name = postServer)]
+    pub async fn post_server(
+        url: &str,
+        key: &str,
+        body: &str,
+        line: &Function,
+    ) -> Result<JsValue, JsValue>;
     /// An address as the page reads it, absolute.
     pub fn absolute(url: &str) -> String;
     /// Forgets every model that is stored; the bytes that were freed.

@@ -1,7 +1,7 @@
 //! The page's end of an engine: a worker, what was asked of it, and who asked.
 
 use super::io;
-use super::wire::{Ask, Asked, Load, Told};
+use super::wire::{Ask, Asked, Load, Told, Turn};
 use crate::base::RequestId;
 use crate::viewer::Submission;
 use js_sys::{Array, Uint8Array};
@@ -102,8 +102,8 @@ impl Drop for Link {
     }
 }
 
-fn ask(submission: Submission) -> Ask {
-    use super::wire::Turn;
+/// A submission in the words of the wire.
+pub fn ask(submission: Submission) -> Ask {
     let Submission { prompt, chat, .. } = submission;
     let turn = |content| vec![Turn { role: "user".to_string(), content }];
     let (messages, prompt) = if chat { (Some(turn(prompt)), None) } else { (None, Some(prompt)) };

@@ -3,6 +3,7 @@
 
 use super::io;
 use super::link::{Hear, Link};
+use super::remote::{Remote, Server};
 use super::wire::{Asked, Load, Phase, Ready, Told, Wish};
 use crate::base::TokenId;
 use crate::trace::read_lines;
@@ -33,6 +34,9 @@ struct Options {
     preset: Option<String>,
     /// A recording to show.
     trace: Option<String>,
+    /// A server to watch in place of an engine here, and its key.
+    remote: Option<String>,
+    key: String,
 }
 
 /// The page as JavaScript holds it.
@@ -115,6 +119,7 @@ impl Default for Opening {
 struct Face {
     viewer: Viewer,
     link: Option<Link>,
+    remote: Option<Remote>,
     /// How the engine was made, to make it again.
     load: Load,
     files: Array,
@@ -137,6 +142,12 @@ impl Face {
         if let Some(trace) = options.trace {
             return self.fetch_recording(trace);
         }
+        if let Some(remote) = options.remote.filter(|_| options.model.is_none()) {
+            let url = io::absolute(&remote);
+            self.viewer.open(Source::Remote { url: url.clone() }, None);
+            self.viewer.set_engine(EngineState::Loading(format!("asking {url}")));
+            return self.watch(Server { url, key: options.key });
+        }
         match options.preset.as_deref().map(|name| (name, Preset::find(name))) {
             Some((_, Some(preset))) => self.preset(preset),
             Some((name, None)) => {
@@ -155,6 +166,7 @@ impl Face {
     /// A fresh engine; the worker of the one before ends.
     fn start(&mut self) {
         self.link = None;
+        self.remote = None;
         self.ready = None;
         self.words = Rc::default();
         let model = match &self.load.url {
@@ -179,6 +191,38 @@ impl Face {
         self.link = Some(Link::start(&self.load, &self.files, hear));
     }
 
+    fn watch(&mut self, server: Server) {
+        let own = self.own.clone();
+        let hear: super::remote::Hear = Rc::new(move |told| {
+            if let Some(face) = own.upgrade() {
+                face.borrow_mut().hear_server(told);
+            }
+        });
+        let (own, again) = (self.own.clone(), server.clone());
+        let again = Box::new(move || {
+            if let Some(face) = own.upgrade() {
+                let mut face = face.borrow_mut();
+                // Unless something else was opened meanwhile.
+                if face.remote.is_some() {
+                    face.watch(again.clone());
+                }
+            }
+        });
+        self.remote = Some(Remote::start(server, &hear, again));
+    }
+
+    fn hear_server(&mut self, told: Result<crate::trace::Told, String>) {
+        self.ctx.request_repaint();
+        match told {
+            Ok(crate::trace::Told::Snapshot(picture)) => {
+                self.viewer.resume(*picture);
+                self.viewer.set_engine(EngineState::Running);
+            }
+            Ok(crate::trace::Told::Event(event)) => self.viewer.push(&event),
+            Err(why) => self.viewer.set_engine(EngineState::Failed(why)),
+        }
+    }
+
     fn preset(&mut self, preset: Preset) {
         let (setup, policies) = (preset.setup, preset.policies);
         self.load = Load {
@@ -201,9 +245,19 @@ impl Face {
     }
 
     fn submit(&mut self, submission: Submission) {
-        match &mut self.link {
-            Some(link) => link.submit(submission),
-            None => self.problem("A recording takes no requests: open a model.".to_string()),
+        match (&mut self.link, &self.remote) {
+            (Some(link), _) => link.submit(submission),
+            (None, Some(remote)) => {
+                let (own, sent) = (self.own.clone(), remote.submit(submission));
+                spawn_local(async move {
+                    if let (Err(why), Some(face)) = (sent.await, own.upgrade()) {
+                        face.borrow_mut().problem(why);
+                    }
+                });
+            }
+            (None, None) => {
+                self.problem("A recording takes no requests: open a model.".to_string());
+            }
         }
     }
 
@@ -302,12 +356,15 @@ impl Face {
         };
         match &mut self.link {
             Some(link) => link.ask(asked),
+            None if self.remote.is_some() => {
+                self.problem("A server elsewhere is watched, not driven.".to_string());
+            }
             None => self.problem("No engine is here to be driven.".to_string()),
         }
     }
 
     fn show(&mut self, ui: &mut egui::Ui) {
-        if matches!(self.viewer.engine(), EngineState::Failed(_)) {
+        if self.remote.is_none() && matches!(self.viewer.engine(), EngineState::Failed(_)) {
             egui::Panel::top("restart").show(ui, |ui| {
                 if ui.button("Restart the engine").clicked() {
                     self.start();
@@ -404,6 +461,7 @@ impl Face {
             Err(error) => return self.problem(io::thrown(&error)),
         };
         self.link = None;
+        self.remote = None;
         self.viewer.set_engine(EngineState::Absent);
         self.viewer.open(Source::Recording { name: name.clone() }, None);
         let viewer = &mut self.viewer;
