@@ -5,6 +5,7 @@
 
 mod actions;
 mod blocks;
+mod chats;
 mod command;
 mod composition;
 mod counters;
@@ -32,7 +33,7 @@ mod view;
 mod why;
 
 pub use blocks::Grid;
-pub use command::{Open, Preset, Setup, Submission, ViewCommand};
+pub use command::{Exchange, Open, Preset, Setup, Submission, ViewCommand};
 pub use files::{read_recording, to_csv, to_jsonl, to_perfetto};
 pub use gaps::{Cause, Gap, explain};
 pub use lives::{Life, Lives, Phase, Slice, TokenMark};

@@ -2,6 +2,7 @@
 //! that is not a function of the events and of what the person chose to look at.
 
 use super::actions::{Action, Export, Zoom};
+use super::chats::Chats;
 use super::command::{Open, Preset, ViewCommand};
 use super::drive::Drive;
 use super::files::{to_csv, to_jsonl, to_perfetto};
@@ -52,6 +53,7 @@ pub struct Viewer {
     window: Option<Window>,
     layout: Tree<View>,
     drive: Drive,
+    chats: Chats,
     palette: Palette,
     hint: bool,
     commands: Vec<ViewCommand>,
@@ -76,6 +78,7 @@ impl Default for Viewer {
             window: None,
             layout: first_layout(),
             drive: Drive::default(),
+            chats: Chats::default(),
             palette: Palette::default(),
             hint: true,
             commands: Vec::new(),
@@ -96,11 +99,13 @@ impl Viewer {
     /// Looks at another source, from its beginning; what was typed and the layout stay.
     pub fn open(&mut self, source: Source, words: Option<Words>) {
         let fresh = Self::default();
+        self.chats.source_changed();
         *self = Self {
             source,
             words,
             layout: std::mem::replace(&mut self.layout, fresh.layout),
             drive: std::mem::take(&mut self.drive),
+            chats: std::mem::take(&mut self.chats),
             hint: self.hint,
             commands: std::mem::take(&mut self.commands),
             engine: self.engine.clone(),
@@ -157,6 +162,8 @@ impl Viewer {
             Note::Prompt { request, text } => {
                 self.prompts.insert(request, text);
             }
+            Note::Taken { ticket, request } => self.chats.taken(ticket, request),
+            Note::Refused { ticket, why } => self.chats.refused(ticket, why),
             Note::Problem(text) => {
                 self.problems.push(text);
                 let over = self.problems.len().saturating_sub(PROBLEMS_MAX);
@@ -214,10 +221,10 @@ impl Viewer {
 
     /// One view alone, as for a picture of it.
     pub fn show_one(&mut self, ui: &mut Ui, view: View) {
-        let (mut stage, parts) = self.stage();
+        let (mut stage, mut parts) = self.stage();
         Frame::central_panel(ui.style()).show(ui, |ui| {
             ui.set_min_size(ui.available_size());
-            show_view(ui, &mut stage, parts.kernels, view);
+            show_view(ui, &mut stage, &mut parts.rest, view);
         });
         self.focus.turn();
     }
@@ -243,7 +250,7 @@ impl Viewer {
         let fill = ui.visuals().panel_fill;
         let frame = Frame::new().fill(fill).inner_margin(Margin::same(2));
         egui::CentralPanel::no_frame().frame(frame).show(ui, |ui| {
-            let mut behavior = Panes { stage: &mut stage, kernels: parts.kernels };
+            let mut behavior = Panes { stage: &mut stage, rest: parts.rest };
             parts.layout.ui(&mut behavior, ui);
         });
         self.show_hint(&ctx);
@@ -278,7 +285,12 @@ impl Viewer {
             drive: &mut self.drive,
             engine: &self.engine,
             layout: &mut self.layout,
-            kernels: &self.kernels,
+            rest: Rest {
+                kernels: &self.kernels,
+                chats: &mut self.chats,
+                live: matches!(self.source, Source::Engine { .. })
+                    && self.engine == EngineState::Running,
+            },
         };
         (stage, parts)
     }
@@ -445,18 +457,26 @@ struct Parts<'a> {
     drive: &'a mut Drive,
     engine: &'a EngineState,
     layout: &'a mut Tree<View>,
+    rest: Rest<'a>,
+}
+
+/// What single views need beside the stage.
+struct Rest<'a> {
     kernels: &'a Kernels,
+    chats: &'a mut Chats,
+    /// An engine is here to answer.
+    live: bool,
 }
 
 struct Panes<'a, 'b> {
     stage: &'a mut Stage<'b>,
-    kernels: &'a Kernels,
+    rest: Rest<'a>,
 }
 
 impl egui_tiles::Behavior<View> for Panes<'_, '_> {
     fn pane_ui(&mut self, ui: &mut Ui, _: TileId, view: &mut View) -> UiResponse {
         Frame::new().inner_margin(Margin::symmetric(6, 4)).show(ui, |ui| {
-            show_view(ui, self.stage, self.kernels, *view);
+            show_view(ui, self.stage, &mut self.rest, *view);
         });
         UiResponse::None
     }
@@ -470,7 +490,7 @@ impl egui_tiles::Behavior<View> for Panes<'_, '_> {
     }
 }
 
-fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, kernels: &Kernels, view: View) {
+fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, rest: &mut Rest<'_>, view: View) {
     match view {
         View::Slots => slots::show(ui, stage),
         View::Blocks => blocks::show(ui, stage),
@@ -479,7 +499,8 @@ fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, kernels: &Kernels, view: View) 
         View::Queue => queue::show(ui, stage),
         View::Counters => counters::show(ui, stage),
         View::Text => text::show(ui, stage),
-        View::Kernels => kernels::show(ui, stage, kernels),
+        View::Chats => rest.chats.show(ui, stage, rest.live),
+        View::Kernels => kernels::show(ui, stage, rest.kernels),
         View::Why => why::show(ui, stage),
     }
 }

@@ -14,12 +14,13 @@ pub enum View {
     Queue,
     Counters,
     Text,
+    Chats,
     Kernels,
     Why,
 }
 
 impl View {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Slots,
         Self::Blocks,
         Self::Timeline,
@@ -27,6 +28,7 @@ impl View {
         Self::Queue,
         Self::Counters,
         Self::Text,
+        Self::Chats,
         Self::Kernels,
         Self::Why,
     ];
@@ -40,6 +42,7 @@ impl View {
             Self::Queue => "Queue",
             Self::Counters => "Counters",
             Self::Text => "Text",
+            Self::Chats => "Chats",
             Self::Kernels => "Kernels",
             Self::Why => "Why",
         }
@@ -55,6 +58,7 @@ impl View {
             Self::Queue => "queue",
             Self::Counters => "counters",
             Self::Text => "text",
+            Self::Chats => "chats",
             Self::Kernels => "kernels",
             Self::Why => "why",
         }
@@ -73,7 +77,7 @@ pub fn first_layout() -> Tree<View> {
         tiles.insert_tab_tile(panes)
     };
     let blocks = tabs(&[View::Blocks, View::Kernels]);
-    let slots = tabs(&[View::Slots, View::Queue, View::Text]);
+    let slots = tabs(&[View::Slots, View::Queue, View::Text, View::Chats]);
     let time = tabs(&[View::Timeline, View::Steps, View::Counters, View::Why]);
     let above = Linear::new_binary(LinearDir::Horizontal, [blocks, slots], 0.42);
     let above = tiles.insert_new(Tile::Container(Container::Linear(above)));

@@ -1,7 +1,9 @@
 // The page and the JavaScript API in headless Chromium: `node tests/web/run.mjs [PAGE] [FILTER]`.
 // WebGPU there is SwiftShader. Needs playwright-core (NODE_PATH or a node_modules above) and
-// Chromium (CHROMIUM, default /usr/bin/chromium). Pictures go to PAGE-pictures.
+// Chromium (CHROMIUM, default /usr/bin/chromium); with TILEWRIGHT_BIN, the program, the page is
+// attached to a server as well. Pictures go to PAGE-pictures.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
@@ -68,12 +70,12 @@ async function withApi(adapter, act) {
   }
 }
 
-async function withPage(adapter, query, act, host = "localhost", prepare = () => {}) {
+async function withPage(adapter, query, act, host = `localhost:${server.port}`, prepare = () => {}) {
   const context = await (await browser(adapter)).newContext({ viewport: { width: 1280, height: 720 } });
   const page = await context.newPage();
   page.on("pageerror", (error) => console.log(`  page: ${error.message}`));
   await prepare(context);
-  await page.goto(`http://${host}:${server.port}/${query}`);
+  await page.goto(`http://${host}/${query}`);
   await page.waitForFunction(() => window.page, null, { timeout: 60_000 });
   try {
     return await act(page, context);
@@ -216,6 +218,7 @@ row("mistakes_are_told", () =>
       return {
         field: await caught(ask(engine, "x", { temperature: -1 })),
         unknown: await caught(ask(engine, "x", { tools: [] })),
+        type: await caught(ask(engine, "x", { max_tokens: "many" })),
         absent: await caught(T.Tilewright.load("/absent/model.gguf")),
         closed: await caught(T.Tilewright.load("http://localhost:9/model.gguf")),
         damaged: await caught(T.Tilewright.load(damaged, { device: "cpu" })),
@@ -225,7 +228,8 @@ row("mistakes_are_told", () =>
       };
     }, "/damaged/model.gguf");
     assert.equal(told.field.param, "temperature");
-    assert.match(told.unknown?.message ?? "taken", /tools/);
+    assert.equal(told.unknown?.param, "tools");
+    assert.equal(told.type?.param, "max_tokens");
     assert.equal(told.absent.code, "network");
     assert.match(told.closed.message, /CORS/);
     assert.equal(told.damaged.code, "model");
@@ -301,7 +305,7 @@ row("reload_resumes_a_download", () =>
     server.pause = () => 0;
     // One more break on the way.
     let breaks = 1;
-    server.cut = (path) => (path === "/big/model.safetensors" && breaks-- > 0 ? 8 << 20 : Infinity);
+    server.cut = (path, bytes) => (path === "/big/model.safetensors" && bytes > 16 << 20 && breaks-- > 0 ? 8 << 20 : Infinity);
     await page.evaluate(async () => (window.T = await import("./tilewright.js")));
     const backend = await page.evaluate(`(${load})().then((engine) => engine.info.backend)`);
     server.cut = () => Infinity;
@@ -368,7 +372,7 @@ row("page_without_webgpu", () => {
     const now = await until(page, "it runs", ({ engine }) => engine === "running");
     assert.equal(now.backend, "cpu");
     assert.match(now.fallback, /navigator\.gpu is absent/);
-  }, "localhost", without);
+  }, undefined, without);
 });
 
 row("page_of_an_insecure_origin", () =>
@@ -376,7 +380,7 @@ row("page_of_an_insecure_origin", () =>
     const now = await until(page, "it runs", ({ engine }) => engine === "running");
     assert.equal(now.backend, "cpu");
     assert.match(now.fallback, /secure connection/);
-  }, "insecure.test"));
+  }, `insecure.test:${server.port}`));
 
 row("recording_plays_without_webgpu", () =>
   withPage(false, "?trace=traces/overload.jsonl.gz", async (page) => {
@@ -394,6 +398,39 @@ row("page_works_offline", () =>
     await page.waitForFunction(() => window.page, null, { timeout: 60_000 });
     await until(page, "it runs again", ({ engine }) => engine === "running");
   }));
+
+if (process.env.TILEWRIGHT_BIN) {
+  row("page_watches_its_server", async () => {
+    const program = spawn(process.env.TILEWRIGHT_BIN, ["serve", "--page", folder, "--port", "0", "--device", "cpu"]);
+    try {
+      const url = await new Promise((resolve, reject) => {
+        let told = "";
+        program.stderr.on("data", (text) => {
+          told += text;
+          const found = /serving fable on (http:\/\/[^/]+)\/v1/.exec(told);
+          if (found) resolve(found[1]);
+        });
+        program.on("exit", () => reject(new Error(told)));
+      });
+      await withPage(false, "", async (page) => {
+        await until(page, "it is attached", ({ engine }) => engine === "running");
+        const answer = await page.evaluate(() =>
+          fetch("v1/chat/completions", {
+            method: "POST",
+            headers: { "Content-Type": "application/json" },
+            body: JSON.stringify({ messages: [{ role: "user", content: "What is the capital of France?" }], temperature: 0 }),
+          }).then((answer) => answer.json()),
+        );
+        assert.equal(answer.choices[0].message.content, "The capital of France is Paris.");
+        const now = await until(page, "its steps are seen", ({ step }) => step >= 7);
+        assert.equal(now.backend, null, "no engine was started in the page");
+        await page.screenshot({ path: join(pictures, "server.png") });
+      }, new URL(url).host);
+    } finally {
+      program.kill();
+    }
+  });
+}
 
 row("example_ends", async () => {
   const context = await (await browser(true)).newContext();

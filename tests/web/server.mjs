@@ -45,7 +45,8 @@ export function zeros(fable, ffn, layers) {
 
 /** Serves `folder` at / and what `made` maps from paths: {head, bytes} or a text. */
 export async function serve(folder, made) {
-  // What was asked: {path, from, sent}. `cut(path)` may break a connection after so many bytes.
+  // What was asked: {path, from, sent}. `cut(path, bytes)` may break a connection after so many
+  // bytes, `pause(path)` slow it down by so many milliseconds a megabyte.
   const asked = [];
   const state = { asked, made, cut: () => Infinity, pause: () => 0 };
   const server = createServer(async (request, response) => {
@@ -76,7 +77,7 @@ export async function serve(folder, made) {
     response.writeHead(range ? 206 : 200, headers);
     if (given === undefined) return createReadStream(path, { start: from, end: to - 1 }).pipe(response);
     const whole = typeof given === "string" ? Buffer.from(given) : given.head;
-    const most = state.cut(pathname);
+    const most = state.cut(pathname, to - from);
     for (let at = from; at < to; ) {
       const step = Math.min(1 << 20, to - at);
       const part = Buffer.alloc(step);
