@@ -7,7 +7,7 @@ use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId, Victim}
 use tilewright::trace::{
     Asked, BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason, Header,
     LimitsReason, Picture, PreemptMethod, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped,
-    Told, TraceError, Written, fold, sentence, write_header, write_line,
+    Told, TraceError, Written, fold, read_lines, sentence, write_header, write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -235,6 +235,12 @@ fn unknown_kinds_are_skipped() {
     assert_eq!((event.seq, event.event), (1, Event::EventsDropped { count: 2 }));
     assert!(reader.next().is_none());
     assert_eq!((reader.skipped(), reader.header().writer.as_str()), (1, ""));
+    // The same as a part of a stream, without the header.
+    let (_, rest) = text.split_once('\n').expect("lines");
+    let events: Vec<_> = read_lines(rest.as_bytes()).map(|e| e.expect("sound").seq).collect();
+    assert_eq!(events, [1]);
+    let damaged = read_lines(b"\n{\"seq\":").next();
+    assert!(matches!(damaged, Some(Err(TraceError::Line { line: 2, .. }))), "{damaged:?}");
 }
 
 fn bad_files_are_refused() {

@@ -163,11 +163,17 @@ impl Live {
         match send(&handle, &submission) {
             Ok(generation) => {
                 let (request, text) = (generation.id(), submission.prompt);
+                if let Some(ticket) = submission.ticket {
+                    self.shared.note(Note::Taken { ticket, request });
+                }
                 self.shared.note(Note::Prompt { request, text });
                 // The reader lives as long as this.
                 let _ = self.readers.send(generation);
             }
-            Err(error) => self.shared.note(Note::Problem(crate::told(&error))),
+            Err(error) => self.shared.note(match submission.ticket {
+                Some(ticket) => Note::Refused { ticket, why: crate::told(&error) },
+                None => Note::Problem(crate::told(&error)),
+            }),
         }
     }
 }
@@ -185,8 +191,12 @@ fn send(handle: &EngineHandle, submission: &Submission) -> Result<Generation> {
     let card = handle.card();
     let prompt = match (&card.template, submission.chat) {
         (Some(template), true) => {
-            let message = Message::new("user", submission.prompt.as_str());
-            session::render(card, template, &[message])?
+            let said = submission.before.iter().flat_map(|said| {
+                let turns = [("user", &said.asked), ("assistant", &said.answer)];
+                turns.map(|(role, text)| Message::new(role, text.as_str()))
+            });
+            let asked = Message::new("user", submission.prompt.as_str());
+            session::render(card, template, &said.chain([asked]).collect::<Vec<_>>())?
         }
         _ => card.tokenizer.encode_prompt(&submission.prompt),
     };

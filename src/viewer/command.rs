@@ -50,6 +50,8 @@ pub struct Submission {
     pub prompt: String,
     /// Through the model's chat template; else the text is continued as it is.
     pub chat: bool,
+    /// What was said in this chat before.
+    pub before: Vec<Exchange>,
     pub max_tokens: Option<u32>,
     pub temperature: Option<f32>,
     pub top_k: Option<u32>,
@@ -57,6 +59,15 @@ pub struct Submission {
     pub seed: Option<u64>,
     /// Go on past end tokens, up to `max_tokens`.
     pub ignore_eos: bool,
+    /// Whoever asked wants to be told what became of it: [`super::Note::Taken`].
+    pub ticket: Option<u64>,
+}
+
+/// A question and its answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Exchange {
+    pub asked: String,
+    pub answer: String,
 }
 
 /// The sizes of a fresh engine; `None` is the program's own choice.

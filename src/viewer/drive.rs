@@ -51,7 +51,7 @@ impl Drive {
             top_k: Some(self.top_k),
             top_p: Some(self.top_p),
             seed: seed.map(|s| s.wrapping_add(copy)),
-            ignore_eos: false,
+            ..Submission::default()
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod actions;
 mod blocks;
+mod chats;
 mod command;
 mod composition;
 mod counters;
@@ -33,7 +34,7 @@ mod what_if;
 mod why;
 
 pub use blocks::Grid;
-pub use command::{Open, Preset, Setup, Submission, ViewCommand};
+pub use command::{Exchange, Open, Preset, Setup, Submission, ViewCommand};
 pub use files::{read_recording, to_csv, to_jsonl, to_perfetto};
 pub use gaps::sentence as gap_sentence;
 pub use lives::{Life, Lives, Phase, Slice, TokenMark};

@@ -2,6 +2,7 @@
 //! that is not a function of the events and of what the person chose to look at.
 
 use super::actions::{Action, Export, Zoom};
+use super::chats::Chats;
 use super::command::{Open, Preset, ViewCommand};
 use super::drive::Drive;
 use super::files::{to_csv, to_jsonl, to_perfetto};
@@ -54,6 +55,7 @@ pub struct Viewer {
     window: Option<Window>,
     layout: Tree<View>,
     drive: Drive,
+    chats: Chats,
     palette: Palette,
     hint: bool,
     commands: Vec<ViewCommand>,
@@ -79,6 +81,7 @@ impl Default for Viewer {
             window: None,
             layout: first_layout(),
             drive: Drive::default(),
+            chats: Chats::default(),
             palette: Palette::default(),
             hint: true,
             commands: Vec::new(),
@@ -107,6 +110,7 @@ impl Viewer {
             words,
             layout: std::mem::replace(&mut self.layout, fresh.layout),
             drive: std::mem::take(&mut self.drive),
+            chats: std::mem::take(&mut self.chats),
             hint: self.hint,
             commands: std::mem::take(&mut self.commands),
             engine: self.engine.clone(),
@@ -168,6 +172,8 @@ impl Viewer {
             Note::Prompt { request, text } => {
                 self.prompts.insert(request, text);
             }
+            Note::Taken { ticket, request } => self.chats.taken(ticket, request),
+            Note::Refused { ticket, why } => self.chats.refused(ticket, why),
             Note::Problem(text) => {
                 self.problems.push(text);
                 let over = self.problems.len().saturating_sub(PROBLEMS_MAX);

@@ -57,6 +57,10 @@ pub enum EngineState {
 pub enum Note {
     /// The text of a request's prompt.
     Prompt { request: RequestId, text: String },
+    /// The submission with this ticket became a request.
+    Taken { ticket: u64, request: RequestId },
+    /// It did not.
+    Refused { ticket: u64, why: String },
     /// Something went wrong, in words for the person.
     Problem(String),
 }

@@ -7,6 +7,7 @@ mod echo;
 mod host;
 mod messages;
 mod openapi;
+mod page;
 mod params;
 #[cfg(feature = "cli")]
 mod proxy;
@@ -26,6 +27,7 @@ use crate::support::Rows;
 pub fn rows(rows: &mut Rows) {
     shapes::rows(rows);
     messages::rows(rows);
+    page::rows(rows);
     params::rows(rows);
     bodies::rows(rows);
     access::rows(rows);

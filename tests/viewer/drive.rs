@@ -200,6 +200,7 @@ fn every_view_tells_its_numbers() {
         (View::Queue, "queue place 1, sequence "),
         (View::Counters, "Worst token gap, sequence "),
         (View::Text, " tokens"),
+        (View::Chats, "Another chat"),
         (View::Kernels, "No kernel times"),
         (View::Why, "was admitted"),
     ] {

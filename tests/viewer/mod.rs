@@ -1,5 +1,6 @@
 //! Rows of `viewer`: the past of a stream, the window driven as a person does, and its pictures.
 
+mod chats;
 mod drive;
 mod past;
 mod pictures;
@@ -9,6 +10,7 @@ use crate::support::Rows;
 
 pub fn rows(rows: &mut Rows) {
     past::rows(rows);
+    chats::rows(rows);
     drive::rows(rows);
     pictures::rows(rows);
 }
