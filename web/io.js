@@ -65,6 +65,7 @@ const SMALL_BYTES = 32 << 20;
 const RETRIES = 4;
 // A download is written down this often, so that little is fetched again after a reload.
 const FLUSH_BYTES = 4 << 20;
+const PROGRESS_BYTES = 1 << 20;
 
 const megabytes = (bytes) => `${Math.ceil(bytes / 1e6)} MB`;
 
@@ -92,13 +93,16 @@ async function look(url) {
 }
 
 /** The file behind an address as a number for `readAt`, or null if there is none. */
-export async function openUrl(url, store, progress, note) {
+export async function openUrl(url, store, most, progress, note) {
   if (store && navigator.storage?.getDirectory) {
     const kept = await complete(url);
     if (kept !== null) return kept;
   }
   const found = await look(url);
   if (!found) return null;
+  if (found.bytes > most) {
+    throw new Error(`${url} has ${megabytes(found.bytes)}; without WebGPU there is room for ${megabytes(most)}`);
+  }
   if (!store || !(found.bytes > SMALL_BYTES)) {
     if (found.ranges && found.bytes > SMALL_BYTES) return behindAddress(url, found.bytes);
     if (found.bytes > 2 ** 31) throw new Error(`${url}: ${megabytes(found.bytes)} need a server that answers ranges`);
@@ -185,6 +189,18 @@ async function complete(url) {
   }
 }
 
+/** The only handle to a file; a page that was just closed may hold its own a moment longer. */
+async function alone(file) {
+  for (let left = 10; ; left--) {
+    try {
+      return await file.createSyncAccessHandle();
+    } catch (error) {
+      if (left === 0) throw new Error(`another page is busy with it (${error.message})`);
+      await sleep(200);
+    }
+  }
+}
+
 class Fatal extends Error {
   fatal = true;
 }
@@ -193,7 +209,7 @@ class Fatal extends Error {
 async function download(url, { bytes, ranges, version }, progress) {
   const folder = await (await models()).getDirectoryHandle(await folderName(url), { create: true });
   const state = await readState(folder);
-  const access = await (await folder.getFileHandle("data", { create: true })).createSyncAccessHandle();
+  const access = await alone(await folder.getFileHandle("data", { create: true }));
   try {
     const same = state && !state.complete && state.url === url && state.bytes === bytes && state.version === version;
     // Without a version nobody knows whether the rest would fit.
@@ -234,7 +250,7 @@ async function more(url, access, have, bytes, ranges, progress) {
   if (answer.status !== (have > 0 ? 206 : 200)) {
     throw new Error(`the server answered ${answer.status}`);
   }
-  let unwritten = 0;
+  let [unwritten, untold] = [0, 0];
   for (const reader = answer.body.getReader(); ; ) {
     const { done, value } = await reader.read();
     if (done) break;
@@ -248,7 +264,11 @@ async function more(url, access, have, bytes, ranges, progress) {
       access.flush();
       unwritten = 0;
     }
-    progress(have, bytes);
+    untold += value.length;
+    if (untold >= PROGRESS_BYTES || have === bytes) {
+      progress(have, bytes);
+      untold = 0;
+    }
   }
   if (have < bytes) throw new Error("the connection was closed early");
   return have;

@@ -57,10 +57,11 @@ export class Tilewright {
     else files = url instanceof Blob ? [url] : [...url];
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
-      signal?.addEventListener("abort", () => {
+      const abort = () => {
         this.unload();
         reject(signal.reason);
-      });
+      };
+      signal?.addEventListener("abort", abort);
       this.#worker = new Worker(here("worker.js"), { type: "module" });
       this.#worker.onerror = (event) => {
         event.preventDefault();
@@ -71,6 +72,7 @@ export class Tilewright {
         if (told.kind === "ready") {
           const { kind, ...facts } = told;
           this.info = facts;
+          signal?.removeEventListener("abort", abort);
           resolve(this);
         } else if (told.kind === "failed") {
           this.#fail(new TilewrightError(told.code, told.message), reject);

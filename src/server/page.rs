@@ -2,11 +2,10 @@
 //! files are open to everyone; what they ask the API for needs a key as ever.
 
 use super::error::json_response;
-use super::routes::{known_route, unknown_route};
+use super::routes::unknown_route;
 use axum::Router;
-use axum::extract::Request;
 use axum::handler::HandlerWithoutStateExt;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
@@ -29,10 +28,4 @@ pub(super) fn add<S: Clone + Send + Sync + 'static>(router: Router<S>, folder: &
 async fn fresh(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
-}
-
-/// Whether a request can only be answered with a file of the page.
-pub(super) fn is_file(request: &Request) -> bool {
-    matches!(*request.method(), Method::GET | Method::HEAD)
-        && known_route(request.uri().path()) == "other"
 }

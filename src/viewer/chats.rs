@@ -163,7 +163,7 @@ fn column(ui: &mut Ui, stage: &mut Stage<'_>, pane: &mut Chat, at: usize, live: 
         let hint = format!("Ask in chat {}", at + 1);
         let edit = TextEdit::singleline(&mut pane.draft).hint_text(&hint);
         let edit = ui.add_enabled(usable, edit.desired_width(ui.available_width() - 52.0));
-        edit.widget_info(|| egui::WidgetInfo::labeled(egui::WidgetType::TextEdit, usable, &hint));
+        edit.widget_info(|| egui::WidgetInfo::labeled(egui::Role::TextInput, usable, &hint));
         send = edit.lost_focus() && ui.input(|i| i.key_pressed(egui::Key::Enter));
         if send {
             edit.request_focus();

@@ -102,6 +102,7 @@ impl Viewer {
     /// Looks at another source, from its beginning; what was typed and the layout stay.
     pub fn open(&mut self, source: Source, words: Option<Words>) {
         let fresh = Self::default();
+        self.chats.source_changed();
         // A run of a comparison is looked into from there, and back.
         let keep = matches!(source, Source::Simulation { .. });
         *self = Self {
@@ -234,7 +235,7 @@ impl Viewer {
         let (mut stage, mut parts) = self.stage();
         Frame::central_panel(ui.style()).show(ui, |ui| {
             ui.set_min_size(ui.available_size());
-            show_view(ui, &mut stage, &mut parts.own, view);
+            show_view(ui, &mut stage, &mut parts.rest, view);
         });
         self.focus.turn();
     }
@@ -260,7 +261,7 @@ impl Viewer {
         let fill = ui.visuals().panel_fill;
         let frame = Frame::new().fill(fill).inner_margin(Margin::same(2));
         egui::CentralPanel::no_frame().frame(frame).show(ui, |ui| {
-            let mut behavior = Panes { stage: &mut stage, own: parts.own };
+            let mut behavior = Panes { stage: &mut stage, rest: parts.rest };
             parts.layout.ui(&mut behavior, ui);
         });
         self.show_hint(&ctx);
@@ -295,7 +296,13 @@ impl Viewer {
             drive: &mut self.drive,
             engine: &self.engine,
             layout: &mut self.layout,
-            own: Own { kernels: &self.kernels, what_if: &mut self.what_if },
+            rest: Rest {
+                kernels: &self.kernels,
+                what_if: &mut self.what_if,
+                chats: &mut self.chats,
+                live: matches!(self.source, Source::Engine { .. })
+                    && self.engine == EngineState::Running,
+            },
         };
         (stage, parts)
     }
@@ -463,24 +470,27 @@ struct Parts<'a> {
     drive: &'a mut Drive,
     engine: &'a EngineState,
     layout: &'a mut Tree<View>,
-    own: Own<'a>,
+    rest: Rest<'a>,
 }
 
-/// What one view alone draws from.
-struct Own<'a> {
+/// What single views need beside the stage.
+struct Rest<'a> {
     kernels: &'a Kernels,
     what_if: &'a mut WhatIf,
+    chats: &'a mut Chats,
+    /// An engine is here to answer.
+    live: bool,
 }
 
 struct Panes<'a, 'b> {
     stage: &'a mut Stage<'b>,
-    own: Own<'a>,
+    rest: Rest<'a>,
 }
 
 impl egui_tiles::Behavior<View> for Panes<'_, '_> {
     fn pane_ui(&mut self, ui: &mut Ui, _: TileId, view: &mut View) -> UiResponse {
         Frame::new().inner_margin(Margin::symmetric(6, 4)).show(ui, |ui| {
-            show_view(ui, self.stage, &mut self.own, *view);
+            show_view(ui, self.stage, &mut self.rest, *view);
         });
         UiResponse::None
     }
@@ -494,7 +504,7 @@ impl egui_tiles::Behavior<View> for Panes<'_, '_> {
     }
 }
 
-fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, own: &mut Own<'_>, view: View) {
+fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, rest: &mut Rest<'_>, view: View) {
     match view {
         View::Slots => slots::show(ui, stage),
         View::Blocks => blocks::show(ui, stage),
@@ -503,8 +513,9 @@ fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, own: &mut Own<'_>, view: View) 
         View::Queue => queue::show(ui, stage),
         View::Counters => counters::show(ui, stage),
         View::Text => text::show(ui, stage),
-        View::Kernels => kernels::show(ui, stage, own.kernels),
+        View::Kernels => kernels::show(ui, stage, rest.kernels),
         View::Why => why::show(ui, stage),
-        View::WhatIf => what_if::show(ui, stage, own.what_if),
+        View::Chats => rest.chats.show(ui, stage, rest.live),
+        View::WhatIf => what_if::show(ui, stage, rest.what_if),
     }
 }

@@ -21,7 +21,7 @@ pub enum View {
 }
 
 impl View {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Slots,
         Self::Blocks,
         Self::Timeline,
@@ -81,7 +81,7 @@ pub fn first_layout() -> Tree<View> {
         tiles.insert_tab_tile(panes)
     };
     let blocks = tabs(&[View::Blocks, View::Kernels]);
-    let slots = tabs(&[View::Slots, View::Queue, View::Text]);
+    let slots = tabs(&[View::Slots, View::Queue, View::Text, View::Chats]);
     let time = tabs(&[View::Timeline, View::Steps, View::Counters, View::Why, View::WhatIf]);
     let above = Linear::new_binary(LinearDir::Horizontal, [blocks, slots], 0.42);
     let above = tiles.insert_new(Tile::Container(Container::Linear(above)));

@@ -18,12 +18,14 @@ extern "C" {
     pub fn open_file(file: &JsValue) -> u32;
     #[wasm_bindgen(js_name = nameOf)]
     pub fn name_of(file: &JsValue) -> String;
-    /// Fetches what is behind an address, `null` if it is not there. `progress(loaded, total)` is
-    /// called on the way and `note(text)` with what the person should know.
+    /// Fetches what is behind an address, `null` if it is not there; refuses it when it has more
+    /// than `most` bytes. `progress(loaded, total)` is called on the way and `note(text)` with what
+    /// the person should know.
     #[wasm_bindgen(catch, js_name = openUrl)]
     pub async fn open_url(
         url: &str,
         store: bool,
+        most: f64,
         progress: &Function,
         note: &Function,
     ) -> Result<JsValue, JsValue>;

@@ -14,8 +14,8 @@ pub type Hear = Box<dyn FnMut(Result<(Told, Vec<u8>), String>)>;
 pub struct Link {
     worker: JsValue,
     next: u32,
-    /// Prompts of requests whose number in the engine is not known yet.
-    prompts: BTreeMap<u32, String>,
+    /// Requests whose number in the engine is not known yet: prompt and ticket.
+    prompts: BTreeMap<u32, (String, Option<u64>)>,
     requests: BTreeMap<RequestId, u32>,
     /// Asked before the engine was there.
     early: Option<Vec<Asked>>,
@@ -73,20 +73,21 @@ impl Link {
     pub fn submit(&mut self, submission: Submission) {
         let id = self.next;
         self.next += 1;
-        self.prompts.insert(id, submission.prompt.clone());
-        self.ask(Asked::Submit { id, request: Box::new(ask(submission)) });
+        self.prompts.insert(id, (submission.prompt.clone(), submission.ticket));
+        let request = serde_json::to_value(ask(submission)).unwrap_or_default();
+        self.ask(Asked::Submit { id, request });
     }
 
-    /// The engine's number of request `id`; the prompt it came with.
-    pub fn started(&mut self, id: u32, request: RequestId) -> Option<String> {
+    /// The engine's number of request `id`; the prompt and the ticket it came with.
+    pub fn started(&mut self, id: u32, request: RequestId) -> Option<(String, Option<u64>)> {
         self.requests.insert(request, id);
         self.prompts.remove(&id)
     }
 
-    /// Request `id` has ended.
-    pub fn ended(&mut self, id: u32) {
-        self.prompts.remove(&id);
+    /// Request `id` has ended; its ticket, if it never started.
+    pub fn ended(&mut self, id: u32) -> Option<u64> {
         self.requests.retain(|_, own| *own != id);
+        self.prompts.remove(&id).and_then(|(_, ticket)| ticket)
     }
 
     pub fn cancel(&mut self, request: RequestId) {
@@ -104,9 +105,15 @@ impl Drop for Link {
 
 /// A submission in the words of the wire.
 pub fn ask(submission: Submission) -> Ask {
-    let Submission { prompt, chat, .. } = submission;
-    let turn = |content| vec![Turn { role: "user".to_string(), content }];
-    let (messages, prompt) = if chat { (Some(turn(prompt)), None) } else { (None, Some(prompt)) };
+    let Submission { prompt, chat, before, .. } = submission;
+    let turn = |role: &str, content| Turn { role: role.to_string(), content };
+    let said = before
+        .into_iter()
+        .flat_map(|said| [turn("user", said.asked), turn("assistant", said.answer)]);
+    let (messages, prompt) = match chat {
+        true => (Some(said.chain([turn("user", prompt.clone())]).collect()), None),
+        false => (None, Some(prompt)),
+    };
     Ask {
         messages,
         prompt,

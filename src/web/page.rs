@@ -3,10 +3,10 @@
 
 use super::io;
 use super::link::{Hear, Link};
-use super::remote::{Remote, Server};
+use super::remote::{self, Remote, Server};
 use super::wire::{Asked, Load, Phase, Ready, Told, Wish};
 use crate::base::TokenId;
-use crate::trace::read_lines;
+use crate::trace::{Told as Frame, read_lines};
 use crate::viewer::{
     EngineState, Note, Open, Preset, Source, Submission, ViewCommand, Viewer, Words, read_recording,
 };
@@ -193,7 +193,7 @@ impl Face {
 
     fn watch(&mut self, server: Server) {
         let own = self.own.clone();
-        let hear: super::remote::Hear = Rc::new(move |told| {
+        let hear: remote::Hear = Rc::new(move |told| {
             if let Some(face) = own.upgrade() {
                 face.borrow_mut().hear_server(told);
             }
@@ -211,14 +211,14 @@ impl Face {
         self.remote = Some(Remote::start(server, &hear, again));
     }
 
-    fn hear_server(&mut self, told: Result<crate::trace::Told, String>) {
+    fn hear_server(&mut self, told: Result<Frame, String>) {
         self.ctx.request_repaint();
         match told {
-            Ok(crate::trace::Told::Snapshot(picture)) => {
+            Ok(Frame::Snapshot(picture)) => {
                 self.viewer.resume(*picture);
                 self.viewer.set_engine(EngineState::Running);
             }
-            Ok(crate::trace::Told::Event(event)) => self.viewer.push(&event),
+            Ok(Frame::Event(event)) => self.viewer.push(&event),
             Err(why) => self.viewer.set_engine(EngineState::Failed(why)),
         }
     }
@@ -248,9 +248,10 @@ impl Face {
         match (&mut self.link, &self.remote) {
             (Some(link), _) => link.submit(submission),
             (None, Some(remote)) => {
-                let (own, sent) = (self.own.clone(), remote.submit(submission));
+                let (own, server) = (self.own.clone(), remote.server.clone());
                 spawn_local(async move {
-                    if let (Err(why), Some(face)) = (sent.await, own.upgrade()) {
+                    let sent = remote::submit(server, submission).await;
+                    if let (Err(why), Some(face)) = (sent, own.upgrade()) {
                         face.borrow_mut().problem(why);
                     }
                 });
@@ -302,14 +303,21 @@ impl Face {
             }
             Told::Problem { message } => self.viewer.note(Note::Problem(message)),
             Told::Started { id, request, .. } => {
-                if let Some(text) = link.started(id, request) {
+                if let Some((text, ticket)) = link.started(id, request) {
                     self.viewer.note(Note::Prompt { request, text });
+                    if let Some(ticket) = ticket {
+                        self.viewer.note(Note::Taken { ticket, request });
+                    }
                 }
             }
-            Told::Finished { id, .. } => link.ended(id),
-            Told::Refused { id, message, .. } => {
+            Told::Finished { id, .. } => {
                 link.ended(id);
-                self.viewer.note(Note::Problem(message));
+            }
+            Told::Refused { id, message, .. } => {
+                self.viewer.note(match link.ended(id) {
+                    Some(ticket) => Note::Refused { ticket, why: message },
+                    None => Note::Problem(message),
+                });
             }
             Told::Held { held } => {
                 let state = if held { EngineState::Paused } else { EngineState::Running };

@@ -25,7 +25,7 @@ pub struct Server {
 
 /// A watched server; dropping it ends the watch.
 pub struct Remote {
-    server: Server,
+    pub server: Server,
     watch: JsValue,
     // The watch calls them: they live as long as it does.
     _line: Closure<dyn FnMut(String)>,
@@ -58,40 +58,37 @@ impl Remote {
         let watch = io::watch_server(&url, &server.key, to, broken);
         Self { server, watch, _line: line, _ended: ended }
     }
-
-    /// What sends a request and reads its answer to the end: one that nobody reads is cancelled.
-    pub fn submit(&self, submission: Submission) -> impl Future<Output = Result<(), String>> {
-        let server = self.server.clone();
-        let path = if submission.chat { "v1/chat/completions" } else { "v1/completions" };
-        let mut body = serde_json::to_value(ask(submission)).unwrap_or_default();
-        if let Some(body) = body.as_object_mut() {
-            body.retain(|_, value| !value.is_null());
-            body.remove("logprobs");
-            body.insert("stream".to_string(), true.into());
-        }
-        async move {
-            let failure = Rc::new(RefCell::new(None));
-            let found = failure.clone();
-            let line = Closure::<dyn FnMut(String)>::new(move |text: String| {
-                let frame = text.strip_prefix("data: ").map(serde_json::from_str);
-                if let Some(Ok(serde_json::Value::Object(frame))) = frame
-                    && let Some(error) = frame.get("error")
-                {
-                    let message = error.get("message").and_then(|m| m.as_str());
-                    *found.borrow_mut() = Some(message.unwrap_or_default().to_string());
-                }
-            });
-            let url = format!("{}{path}", server.url);
-            let to = line.as_ref().unchecked_ref();
-            let sent = io::post_server(&url, &server.key, &body.to_string(), to).await;
-            sent.map_err(|error| io::thrown(&error))?;
-            failure.take().map_or(Ok(()), Err)
-        }
-    }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
         io::stop_watching(&self.watch);
     }
+}
+
+/// Sends a request and reads its answer to the end: one that nobody reads is cancelled.
+pub async fn submit(server: Server, submission: Submission) -> Result<(), String> {
+    let path = if submission.chat { "v1/chat/completions" } else { "v1/completions" };
+    let mut body = serde_json::to_value(ask(submission)).unwrap_or_default();
+    if let Some(body) = body.as_object_mut() {
+        body.retain(|_, value| !value.is_null());
+        body.remove("logprobs");
+        body.insert("stream".to_string(), true.into());
+    }
+    let failure = Rc::new(RefCell::new(None));
+    let found = failure.clone();
+    let line = Closure::<dyn FnMut(String)>::new(move |text: String| {
+        let frame = text.strip_prefix("data: ").map(serde_json::from_str);
+        if let Some(Ok(serde_json::Value::Object(frame))) = frame
+            && let Some(error) = frame.get("error")
+        {
+            let message = error.get("message").and_then(|m| m.as_str());
+            *found.borrow_mut() = Some(message.unwrap_or_default().to_string());
+        }
+    });
+    let url = format!("{}{path}", server.url);
+    let to = line.as_ref().unchecked_ref();
+    let sent = io::post_server(&url, &server.key, &body.to_string(), to).await;
+    sent.map_err(|error| io::thrown(&error))?;
+    failure.take().map_or(Ok(()), Err)
 }

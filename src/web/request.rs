@@ -4,6 +4,8 @@ use super::io;
 use super::wire::{Ask, Texts};
 use crate::engine::{GenerateRequest, ModelCard};
 use crate::text::{Message, RenderOptions};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// What is wrong, and with which field.
 pub type Wrong = (String, Option<String>);
@@ -12,8 +14,23 @@ fn wrong(field: &str, message: impl Into<String>) -> Wrong {
     (message.into(), Some(field.to_string()))
 }
 
+/// The fields of a request; the first that cannot be read is named.
+fn fields(request: &Value) -> Result<Ask, Wrong> {
+    Ask::deserialize(request).map_err(|error| {
+        let wrong = request.as_object().into_iter().flatten().find_map(|(name, value)| {
+            let alone = json!({ name: value });
+            Ask::deserialize(&alone).err().map(|error| (format!("{name}: {error}"), name))
+        });
+        match wrong {
+            Some((message, name)) => (message, Some(name.clone())),
+            None => (error.to_string(), None),
+        }
+    })
+}
+
 /// Checks the form; the engine checks the values.
-pub fn read(ask: Ask, card: &ModelCard) -> Result<GenerateRequest, Wrong> {
+pub fn read(request: &Value, card: &ModelCard) -> Result<GenerateRequest, Wrong> {
+    let ask = fields(request)?;
     let max_tokens = match (ask.max_completion_tokens, ask.max_tokens) {
         (Some(new), Some(old)) if new != old => {
             return Err(wrong("max_completion_tokens", "differs from max_tokens; give one"));

@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 pub enum Asked {
     /// Makes the engine; the first message, and the only one of its kind.
     Load(Load),
-    /// `id` is the caller's own; every answer bears it.
+    /// `id` is the caller's own; every answer bears it. The request is an [`Ask`], read later so
+    /// that what is wrong with it can be told to its caller.
     Submit {
         id: u32,
-        request: Box<Ask>,
+        request: serde_json::Value,
     },
     Cancel {
         id: u32,

@@ -4,27 +4,34 @@
 use super::device;
 use super::io::{self, JsSource, PerformanceClock};
 use super::request;
-use super::wire::{Ask, Asked, Code, Load, Phase, Ready, Status, Told};
+use super::wire::{Asked, Code, Load, Phase, Ready, Status, Told};
 use crate::base::{RequestId, TokenId};
 use crate::engine::{
     DeviceRunner, Engine, EngineConfig, EngineHandle, EngineState, GenerateError, Generation,
     LoadError, LoadOptions, Output, Sizes, SubmitError, load_async,
 };
 use crate::model::ModelError;
-use crate::record::DeviceError;
+use crate::record::{DeviceError, DeviceKind};
 use crate::text::Tokenizer;
 use crate::trace::{Event, FinishReason, Sink, Stamped, write_line};
 use crate::weights::{Source, Weights, WeightsError};
 use js_sys::{Array, Function};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 
-/// Blocks of KV cache in a browser, where nobody says how much memory there is.
+/// Bytes of KV cache in a browser, where nobody says how much memory there is; on the processor
+/// they are the module's own.
 const KV_BYTES: u64 = 256 << 20;
+const KV_BYTES_SOFTWARE: u64 = 48 << 20;
+/// The longest file that the processor's device is given: all memory of a module is 4 GiB.
+const PROCESSOR_BYTES_MAX: f64 = (1u64 << 31) as f64;
+/// Sequences at once.
+const SEQUENCES: u32 = 16;
 /// Answers that may wait for the event loop; a step writes at most one a sequence.
 const OUTPUTS: usize = 4096;
 
@@ -65,9 +72,12 @@ fn tell_with(told: &Told, bytes: Option<Vec<u8>>) {
 /// Takes one message of the page. `files` are the files that a [`Load`] without address brings.
 #[wasm_bindgen]
 pub fn receive(text: &str, files: Array) {
-    std::panic::set_hook(Box::new(|panic| {
-        tell(&Told::Failed { code: Code::Internal, message: panic.to_string() });
-    }));
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            tell(&Told::Failed { code: Code::Internal, message: panic.to_string() });
+        }));
+    });
     match serde_json::from_str::<Asked>(text) {
         Ok(Asked::Load(load)) => spawn_local(live(load, files)),
         Ok(asked) => obey(asked),
@@ -77,7 +87,7 @@ pub fn receive(text: &str, files: Array) {
 
 fn obey(asked: Asked) {
     if let Asked::Submit { id, request } = asked {
-        return submit(id, *request);
+        return submit(id, &request);
     }
     let done = running(|running| match asked {
         Asked::Cancel { id } => {
@@ -152,15 +162,16 @@ async fn status(handle: EngineHandle) {
 type Failure = (Code, String);
 
 async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Ready), Failure> {
-    let weights = weights(load, files).await?;
     let device = device::open(load.device).await;
     let (device, fallback) = device.map_err(|message| (Code::NoWebgpu, message))?;
     let facts = device.facts().clone();
+    let most = if facts.kind == DeviceKind::Cpu { PROCESSOR_BYTES_MAX } else { f64::INFINITY };
+    let weights = weights(load, files, most).await?;
     let mut options = LoadOptions {
         context: load.context,
-        sequences: load.sequences.or(Some(16)),
+        sequences: load.sequences.or(Some(SEQUENCES)),
         step_tokens: load.step_tokens,
-        kv_memory: Some(KV_BYTES),
+        kv_memory: Some(if facts.software() { KV_BYTES_SOFTWARE } else { KV_BYTES }),
         name: load.name.clone(),
         ..LoadOptions::default()
     };
@@ -220,7 +231,7 @@ fn weights_error(error: WeightsError) -> Failure {
 type Files = Vec<(String, Arc<dyn Source>)>;
 
 /// Opens what the address names, or the files that came along.
-async fn weights(load: &Load, files: &Array) -> Result<Weights, Failure> {
+async fn weights(load: &Load, files: &Array, most: f64) -> Result<Weights, Failure> {
     let Some(url) = &load.url else {
         let found: Files = files.iter().map(|file| given(&file)).collect();
         let name = found.first().map_or("", |(name, _)| name.as_str()).to_string();
@@ -228,17 +239,20 @@ async fn weights(load: &Load, files: &Array) -> Result<Weights, Failure> {
             .map_err(weights_error);
     };
     let path = url.split(['?', '#']).next().unwrap_or(url);
-    let (folder, last) = path.rsplit_once('/').unwrap_or(("", path));
-    let found = if last.ends_with(".gguf") {
-        vec![fetch(url, last, load.store).await?.ok_or_else(|| missing(url))?]
-    } else {
-        folder_files(folder, load.store).await?
+    let place = Place { store: load.store, most };
+    // A file of a folder names its folder.
+    let base = match path.rsplit_once('/') {
+        Some((base, file)) if file.ends_with(".json") || file.ends_with(".safetensors") => base,
+        _ => path.trim_end_matches('/'),
     };
-    let name = load.name.clone().unwrap_or_else(|| match last {
-        "" => folder.rsplit('/').next().unwrap_or(folder).to_string(),
-        last => last.to_string(),
-    });
-    match Weights::from_files(&name, found) {
+    let last = base.rsplit('/').next().unwrap_or(base);
+    let found = if last.ends_with(".gguf") {
+        vec![fetch(url, last, &place).await?.ok_or_else(|| missing(url))?]
+    } else {
+        folder_files(base, &place).await?
+    };
+    let name = load.name.as_deref().unwrap_or(last);
+    match Weights::from_files(name, found) {
         Ok(weights) => Ok(weights),
         Err(error) => {
             // What cannot be opened must not be found again by the next load.
@@ -246,6 +260,14 @@ async fn weights(load: &Load, files: &Array) -> Result<Weights, Failure> {
             Err(weights_error(error))
         }
     }
+}
+
+/// How files are fetched.
+struct Place {
+    /// Weights are kept for the next time.
+    store: bool,
+    /// Bytes of a file.
+    most: f64,
 }
 
 /// A file of the person's machine.
@@ -259,22 +281,23 @@ fn missing(url: &str) -> Failure {
 }
 
 /// The files of a checkpoint in the folder at `base`.
-async fn folder_files(base: &str, store: bool) -> Result<Files, Failure> {
+async fn folder_files(base: &str, place: &Place) -> Result<Files, Failure> {
+    let beside = &Place { store: false, ..*place };
     let mut files = Files::new();
     for file in SIDE_FILES {
         let url = format!("{base}/{file}");
-        match fetch(&url, file, false).await? {
+        match fetch(&url, file, beside).await? {
             Some(found) => files.push(found),
             None if file == SIDE_FILES[0] => return Err(missing(&url)),
             None => {}
         }
     }
-    if let Some(found) = fetch(&format!("{base}/{WEIGHTS}"), WEIGHTS, store).await? {
+    if let Some(found) = fetch(&format!("{base}/{WEIGHTS}"), WEIGHTS, place).await? {
         files.push(found);
         return Ok(files);
     }
     let url = format!("{base}/{INDEX}");
-    let index = fetch(&url, INDEX, false).await?.ok_or_else(|| missing(&url))?;
+    let index = fetch(&url, INDEX, beside).await?.ok_or_else(|| missing(&url))?;
     let mut bytes = vec![0; index.1.len() as usize];
     index.1.read(0, &mut bytes).map_err(weights_error)?;
     let map: serde_json::Value =
@@ -284,7 +307,7 @@ async fn folder_files(base: &str, store: bool) -> Result<Files, Failure> {
     let shards: BTreeSet<&str> = map.filter_map(|(_, shard)| shard.as_str()).collect();
     for shard in shards {
         let url = format!("{base}/{shard}");
-        files.push(fetch(&url, shard, store).await?.ok_or_else(|| missing(&url))?);
+        files.push(fetch(&url, shard, place).await?.ok_or_else(|| missing(&url))?);
     }
     Ok(files)
 }
@@ -292,7 +315,7 @@ async fn folder_files(base: &str, store: bool) -> Result<Files, Failure> {
 async fn fetch(
     url: &str,
     name: &str,
-    store: bool,
+    place: &Place,
 ) -> Result<Option<(String, Arc<dyn Source>)>, Failure> {
     let file = name.to_string();
     let progress = Closure::<dyn FnMut(f64, f64)>::new(move |loaded, total| {
@@ -302,20 +325,20 @@ async fn fetch(
         Closure::<dyn FnMut(String)>::new(|message: String| tell(&Told::Problem { message }));
     let (progress, note): (&Function, &Function) =
         (progress.as_ref().unchecked_ref(), note.as_ref().unchecked_ref());
-    let opened = io::open_url(url, store, progress, note).await;
+    let opened = io::open_url(url, place.store, place.most, progress, note).await;
     let opened = opened.map_err(|e| (Code::Network, io::thrown(&e)))?;
     let source =
         |file: f64| -> Arc<dyn Source> { Arc::new(JsSource::new(file as u32, name.to_string())) };
     Ok(opened.as_f64().map(|file| (name.to_string(), source(file))))
 }
 
-fn submit(id: u32, ask: Ask) {
+fn submit(id: u32, request: &Value) {
     let handle = running(|running| running.handle.clone());
     let Some(handle) = handle else {
         let message = "there is no engine".to_string();
         return tell(&Told::Refused { id, message, param: None });
     };
-    let taken = request::read(ask, handle.card()).and_then(|request| {
+    let taken = request::read(request, handle.card()).and_then(|request| {
         handle.submit_choices(request).map_err(|error| match error {
             SubmitError::Invalid(error) => (error.to_string(), Some(error.field.to_string())),
             other => (other.to_string(), None),

@@ -104,9 +104,9 @@ impl Weights {
     /// Opens a GGUF file, or the files of a Hugging Face folder, behind any sources.
     pub fn from_files(
         name: &str,
-        mut files: Vec<(String, Arc<dyn Source>)>,
+        files: Vec<(String, Arc<dyn Source>)>,
     ) -> Result<Self, WeightsError> {
-        if let [(file, source)] = &mut files[..]
+        if let [(file, source)] = &files[..]
             && file.ends_with(".gguf")
         {
             return Self::from_gguf_source(Box::new(source.clone()));
