@@ -91,25 +91,6 @@ pub struct ReplayArgs {
     pub device: DeviceArgs,
 }
 
-#[derive(Args)]
-pub struct ReplayArgs {
-    /// Recording made with --record, plain or gzip; sizes of the engine are the recording's.
-    pub file: PathBuf,
-    /// Print JSON [default: false].
-    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
-    pub json: bool,
-    /// Model that made it: `fable` (built in), a .gguf file, a Hugging Face folder or a
-    /// .safetensors file.
-    #[arg(short, long, default_value = "fable", env = "TILEWRIGHT_MODEL", help_heading = "Model")]
-    pub model: String,
-    /// Quantise float weights to this format while loading [default: as stored].
-    #[arg(long, alias = "quantise", value_name = "FORMAT", value_parser = ["q8_0", "q4_0"])]
-    #[arg(env = "TILEWRIGHT_QUANTIZE", help_heading = "Model")]
-    pub quantize: Option<String>,
-    #[command(flatten)]
-    pub device: DeviceArgs,
-}
-
 #[derive(Subcommand)]
 pub enum Bench {
     /// Prompt processing and generation speed of a model at several batch sizes.

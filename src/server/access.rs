@@ -2,7 +2,6 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::page;
 use super::routes::known_route;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -50,16 +49,14 @@ pub(super) fn key_holder(request: &Request) -> Option<String> {
     request.extensions().get::<KeyHolder>().map(|holder| holder.0.clone())
 }
 
-/// Lets only holders of a key pass, if keys are set. `/health` and the files of
-/// the page are open to all.
+/// Lets only holders of a key pass, if keys are set. `/health` is open to all.
 pub(super) async fn require_key(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let keys = &app.config.api_keys;
-    let file = app.config.page.is_some() && page::is_file(&request);
-    if keys.is_empty() || file || request.uri().path() == "/health" {
+    if keys.is_empty() || request.uri().path() == "/health" {
         return next.run(request).await;
     }
     let given = bearer(request.headers()).unwrap_or_default();
