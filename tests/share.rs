@@ -15,20 +15,18 @@ pub fn rows(rows: &mut Rows) {
         for (block_size, kv) in [(16, KvType::F32), (32, KvType::F16)] {
             let name = format!("share::no_bit_changes_{block_size}.{device}");
             rows.add_if(present.clone(), name, move |()| {
-                no_bit_changes(&open(&Checkpoint::fable(2), on, block_size, kv));
+                no_bit_changes(&open(&Checkpoint::fable(2), on, block_size, kv), block_size);
             });
         }
-        for kv in [KvType::F32, KvType::Q8] {
-            // A cache of latents: one buffer a layer, where others have two.
-            let path = present.clone().and_then(|()| shared("fixtures/deepseek-moe"));
-            let name = format!("share::no_bit_changes_latent_{kv}.{device}");
-            rows.add_if(path, name, move |path| {
-                let weights = Weights::open(&path).unwrap_or_else(|e| panic!("{e}"));
-                // As many ids as Fable's tokenizer has, and more.
-                let checkpoint = Checkpoint::of(&weights).tied().repeated_vocabulary(3);
-                no_bit_changes(&open(&checkpoint, on, 16, kv));
-            });
-        }
+        // A cache of latents: one buffer a layer, where others have two.
+        let path = present.clone().and_then(|()| shared("fixtures/deepseek-moe"));
+        rows.add_if(path, format!("share::no_bit_changes_latent.{device}"), move |path| {
+            let weights = Weights::open(&path).unwrap_or_else(|e| panic!("{e}"));
+            // As many ids as Fable's tokenizer has, and more.
+            let checkpoint = Checkpoint::of(&weights).tied().repeated_vocabulary(3);
+            let kv = if on == On::Cpu { KvType::F32 } else { KvType::Q8 };
+            no_bit_changes(&open(&checkpoint, on, 16, kv), 16);
+        });
         let name = format!("share::hit_of_512_computes_little.{device}");
         rows.add_if(present, name, move |()| hit_of_512(on));
     }
@@ -114,7 +112,7 @@ impl Pressure {
 }
 
 /// Prefix cache × pieces × preemption × choices × block size (and storage type).
-fn no_bit_changes(world: &World) {
+fn no_bit_changes(world: &World, block_size: u32) {
     let requests = requests();
     let roomy = Limits { blocks: 60, ..world.limits };
     let run = |limits, requests: &[GenerateRequest], prefix_cache, every, preemption| {
