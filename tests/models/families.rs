@@ -2,8 +2,10 @@
 //! documents that is made from these lists and from the code's own.
 
 use super::convert::FAMILIES as BLOCKS;
+use super::craft::Checkpoint;
 use super::{check_greedy, check_logits};
 use crate::support::{Decoder, On, Rows, root, shared};
+use serde_json::json;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,6 +72,16 @@ fn latents(folder: &Path) {
     let budget = Model::budget(&spec, &weights, &decoder.model.options, decoder.device.facts());
     let tokens = u64::from((decoder.model.options.blocks + 1) * decoder.model.options.block_size);
     assert_eq!(budget.unwrap_or_else(|e| panic!("{e}")).kv, 3 * 48 * 4 * tokens);
+    // A stretched context, as DeepSeek's own files say it: scores grow, cos and sin do not.
+    let mut stretched = Checkpoint::of(&weights);
+    stretched.config["rope_parameters"] = json!({
+        "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 40.0, "mscale": 0.707,
+        "mscale_all_dim": 0.707, "original_max_position_embeddings": 64,
+    });
+    let long = Spec::read(&stretched.folder()).unwrap_or_else(|e| panic!("{e}"));
+    let grown = long.attention_scale / spec.attention_scale;
+    assert!((grown - (0.0707 * 40f32.ln() + 1.0).powi(2)).abs() < 1e-6, "{grown}");
+    assert_eq!(long.rope.table(1)[0], 1.0);
 }
 
 /// Whether python can run the script.

@@ -2,7 +2,7 @@
 //! build. Seeds are fixed.
 
 use super::build::*;
-use crate::support::{Rows, root};
+use crate::support::{Rows, peak_bytes, root};
 use tilewright::base::threefry2x32;
 use tilewright::weights::{GgufArray, GgufValue, Meta, Weights, WeightsError};
 
@@ -15,6 +15,7 @@ pub fn rows(rows: &mut Rows) {
         rows.add(format!("weights::safetensors_mutated_{seed}"), move || safetensors_mutated(seed));
     }
     rows.add("weights::random_bytes", random_bytes);
+    rows.add("weights::memory_is_counted", memory_is_counted);
 }
 
 /// What opened must be readable to the last byte, and every key must answer.
@@ -203,4 +204,20 @@ fn random_bytes() {
         }
         let _ = open_gguf(bytes);
     }
+}
+
+/// What every opening of a file here is bounded by ([`open_gguf`]) sees a file that makes the
+/// reader hold more than it has.
+fn memory_is_counted() {
+    let ((), peak) = peak_bytes(|| drop(vec![1u8; 3 << 20]));
+    assert!((3 << 20..4 << 20).contains(&peak), "{peak}");
+    let ((), peak) = peak_bytes(|| (0..100).for_each(|_| drop(vec![1u8; 1 << 20])));
+    assert!((1 << 20..2 << 20).contains(&peak), "{peak}: what was freed counts no more");
+    // An honest file whose parts are many and small.
+    let keys = (0..2000).fold(good_gguf(), |file, n| file.key(&format!("k{n}"), 0, &[1]));
+    read_all(&opens(keys.open()));
+    let began = std::time::Instant::now();
+    let claims = Gguf { key_count: Some(1 << 62), ..good_gguf() };
+    fails(claims.open(), &["t.gguf"]);
+    println!("a file that claims 2^62 keys is refused in {:?}", began.elapsed());
 }
