@@ -44,6 +44,8 @@ mod quality;
 #[cfg(feature = "viewer")]
 #[path = "main/recording.rs"]
 mod recording;
+#[path = "main/rehearsal.rs"]
+mod rehearsal;
 #[cfg(feature = "viewer")]
 #[path = "main/remote.rs"]
 mod remote;

@@ -6,11 +6,13 @@ use crate::models::craft::{Checkpoint, EMBEDDING};
 use crate::support::{Decoder, On, Rows, World, shared};
 use half::f16;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use tilewright::base::{
     Admission, Batching, Format, KvType, Limits, Order, Policies, Preemption, Prefill, Victim,
 };
 use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
 use tilewright::model::Options;
+use tilewright::trace::{Event, RingSink};
 use tilewright::weights::Weights;
 
 pub fn rows(rows: &mut Rows) {
@@ -49,6 +51,9 @@ pub fn rows(rows: &mut Rows) {
             not_finite(on);
         });
         rows.add_if(present.clone(), format!("company::policies.{device}"), move |()| policies(on));
+        rows.add_if(present.clone(), format!("company::itl_target.{device}"), move |()| {
+            itl_target(on);
+        });
         rows.add_if(present.clone(), format!("company::swapped.{device}"), move |()| swapped(on));
         rows.add_if(
             present,
@@ -462,6 +467,63 @@ fn policies(on: On) {
         p.itl_target_micros = Some(1);
     });
     assert!(all.all() == expected, "everything else at once");
+}
+
+/// A target for the time of a step, on a device that nobody tuned: prompts are cut to it, and no
+/// answer changes. How well it is held is printed, not judged.
+fn itl_target(on: On) {
+    let weights = Checkpoint::fable(2).folder();
+    let world = World::open(&weights, on.device(), &options(256)).unwrap_or_else(|e| panic!("{e}"));
+    let request = |n: u32| GenerateRequest {
+        prompt: ids(n + 400, if n < 4 { 8 } else { 250 }),
+        max_tokens: Some(if n < 4 { 60 } else { 4 }),
+        ignore_eos: true,
+        temperature: Some(0.0),
+        ..GenerateRequest::default()
+    };
+    let requests: Vec<_> = (0..12).map(request).collect();
+    let run = |target: Option<u32>| {
+        let events = Arc::new(Mutex::new(RingSink::new(1 << 14)));
+        let outcome = world.run_with(world.limits, &requests, |config| {
+            config.policies.itl_target_micros = target;
+            config.sinks.push(Box::new(events.clone()));
+        });
+        let (mut micros, mut chosen, mut widest) = (Vec::new(), 0, 0);
+        for stamped in events.lock().expect("events").events() {
+            match stamped.event {
+                Event::StepRan { plan_micros, build_micros, device_micros, .. } => {
+                    micros.push(plan_micros + build_micros + device_micros);
+                }
+                Event::StepPlanned { tokens, .. } => widest = widest.max(tokens),
+                Event::BudgetChosen { .. } => chosen += 1,
+                _ => {}
+            }
+        }
+        micros.sort_unstable();
+        (outcome.all(), micros, chosen, widest)
+    };
+    let (expected, free, chosen, widest) = run(None);
+    assert_eq!((chosen, widest), (0, 256));
+    let at = |micros: &[u64], percent: usize| micros[(micros.len() - 1) * percent / 100];
+    // Twice a step that only decodes.
+    let target = u32::try_from(2 * at(&free, 25)).expect("a step is short").max(1);
+    for (target, what) in [(target, "twice a decode"), (1, "one that cannot be met")] {
+        let (answers, micros, chosen, widest) = run(Some(target));
+        assert!(answers == expected, "target {target} µs changed an answer");
+        assert!(chosen > 0, "a budget is told");
+        // Decode rows, and the piece of a prompt that is let in whatever the target.
+        assert!(target > 1 || widest <= 16 + 12, "{widest} tokens");
+        println!(
+            "target {target} µs ({what}): steps of {} at the median, {} at 90 %, {} at most, up to \
+             {widest} tokens; without a target {}, {}, {}",
+            at(&micros, 50),
+            at(&micros, 90),
+            at(&micros, 100),
+            at(&free, 50),
+            at(&free, 90),
+            at(&free, 100)
+        );
+    }
 }
 
 /// Preempted to host memory and brought back, by need and by force, with much room there and with

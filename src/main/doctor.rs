@@ -1,9 +1,11 @@
-//! `doctor`: what this machine offers, and which kernels would run on it.
+//! `doctor`: what this machine offers, which kernels would run on it, and whether scheduler, cache
+//! and kernels keep their promises on it.
 
 use crate::cli::DoctorArgs;
 use crate::device::{self, describe};
 use crate::print;
-use anyhow::Result;
+use crate::rehearsal::rehearse;
+use anyhow::{Context, Result};
 use std::process::ExitCode;
 use tilewright::base::Format;
 use tilewright::kernels::{mul, variants};
@@ -12,19 +14,24 @@ use tilewright::record::{Binding, BufferId, Facts};
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let adapters = adapters();
     let device = device::open(&args.device)?;
-    let facts = device.facts();
+    let facts = device.facts().clone();
+    if !args.json {
+        print(&format!("{}{}", rows(&adapters), page(&facts)))?;
+    }
+    let rehearsal = rehearse(device).context("the rehearsal on the chosen device failed")?;
     if args.json {
         let json = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "adapters": adapters,
             "chosen": facts,
-            "matmul": choices(facts),
+            "matmul": choices(&facts),
+            "rehearsal": rehearsal.json(),
         });
         print(&(serde_json::to_string_pretty(&json)? + "\n"))?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        print(&rehearsal.told())?;
     }
-    print(&format!("{}{}", rows(&adapters), page(facts)))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(u8::from(rehearsal.fault.is_some())))
 }
 
 /// `--list-adapters`.

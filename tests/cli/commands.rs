@@ -152,7 +152,13 @@ fn doctor() {
     let found = json(&["doctor", "--json", "--device", "cpu"]);
     let adapters = found["adapters"].as_array().expect("adapters");
     assert_eq!(found["chosen"]["backend"], "cpu");
+    let rehearsal = &found["rehearsal"];
+    assert_eq!((&rehearsal["ok"], &rehearsal["fault"]), (&true.into(), &Value::Null));
+    for name in ["preemptions", "blocks_swapped_in", "prefix_tokens", "shared_tokens"] {
+        assert!(rehearsal[name].as_u64().is_some_and(|n| n > 0), "{name}: {rehearsal}");
+    }
     let page = run(&["doctor", "--device", "cpu"]).good();
+    assert!(page.contains("every invariant of the pool held"), "{page}");
     let list = run(&["--list-adapters"]).good();
     assert!(page.starts_with(&list), "{page}\n{list}");
     for name in adapters.iter().map(|a| a["name"].as_str().expect("a name")) {

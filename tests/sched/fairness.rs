@@ -5,7 +5,11 @@ use super::steps::limits;
 use super::world::Dice;
 use crate::support::Rows;
 use std::collections::BTreeMap;
-use tilewright::base::{CLASS_MAX, FairUnit, Limits, Order, Policies, Prefill, SequenceId, Victim};
+use tilewright::base::{
+    Admission, Batching, CLASS_MAX, FairUnit, Limits, Order, Policies, Preemption, Prefill,
+    SequenceId, Victim,
+};
+use tilewright::sched::WorkCosts;
 use tilewright::trace::Event;
 
 pub fn rows(rows: &mut Rows) {
@@ -13,18 +17,14 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sched::overtaking_is_bounded_by_aging", overtaking_is_bounded_by_aging);
     rows.add("sched::without_aging_some_starve", || {
         for order in [Order::Shortest, Order::Priority] {
-            assert!(longest_wait(order, None, 20_000) > 50_000, "{order}");
+            let policies = Policies { order, aging: None, ..Policies::default() };
+            let wait = besieged(policies, 7_000, 0);
+            assert!(wait > 50_000, "{order}: {wait}");
         }
     });
     for order in ["fcfs", "shortest", "priority", "fair:requests", "fair:tokens", "fair:time"] {
         rows.add(format!("sched::nobody_starves_{order}"), move || {
-            let order: Order = order.parse().expect("an order");
-            let wait = longest_wait(order, Some(5_000), 170_000);
-            // Aging, then everybody who may be ahead at that moment, at their longest; a tenant's
-            // own requests, four of them, take turns.
-            let turns = if matches!(order, Order::Fair { .. }) { 4 } else { 1 };
-            let bound = turns * (5_000 + (30 + 4) * (60 + 40) * 3);
-            assert!(wait < bound, "{order}: {wait} tokens were processed meanwhile");
+            nobody_starves(order.parse().expect("an order"));
         });
     }
     rows.add("sched::preemptions_are_bounded_in_any_order", preemptions_are_bounded_in_any_order);
@@ -110,24 +110,66 @@ fn overtaking_is_bounded_by_aging() {
     assert_eq!(overtakes(Order::Fcfs, None, 6), 0);
 }
 
+/// Steps that each order is besieged for. All orders together, so is every other policy.
+const SIEGE: u32 = 1_000_000;
+
+/// The values of all other policies.
+fn ways(order: Order) -> Vec<Policies> {
+    let (size, timeout_ms) = (4, 5);
+    let batching = [
+        (Batching::Continuous, Prefill::Chunked),
+        (Batching::Continuous, Prefill::PrefillFirst),
+        (Batching::Continuous, Prefill::DecodeFirst),
+        (Batching::Static { size }, Prefill::Chunked),
+        (Batching::Dynamic { size, timeout_ms }, Prefill::Chunked),
+    ];
+    let admission = [
+        Admission::Optimistic,
+        Admission::Conservative,
+        Admission::ExactPeak,
+        Admission::Quantile { percent: 90 },
+    ];
+    let victim = [Victim::Youngest, Victim::LeastLost, Victim::MostBlocks];
+    let preemption = [Preemption::Recompute, Preemption::Swap, Preemption::Auto];
+    let way = |n: usize| {
+        let (batching, prefill) = batching[n / 4];
+        Policies {
+            batching,
+            prefill,
+            admission: admission[n % 4],
+            victim: victim[n % 3],
+            preemption: preemption[n / 3 % 3],
+            order,
+            aging: Some(AGING),
+            ..Policies::default()
+        }
+    };
+    (0..20).map(way).collect()
+}
+
+const AGING: u64 = 5_000;
+
+fn nobody_starves(order: Order) {
+    // Aging, then everybody who may be ahead at that moment, at their longest; a tenant's own
+    // requests, four of them, take turns.
+    let turns = if matches!(order, Order::Fair { .. }) { 4 } else { 1 };
+    let bound = turns * (AGING + (30 + 4) * (60 + 40) * 3);
+    let ways = ways(order);
+    let steps = SIEGE / ways.len() as u32;
+    for (policies, seed) in ways.into_iter().zip(0..) {
+        let wait = besieged(policies, steps, seed);
+        assert!(wait < bound, "{policies:?}: {wait} tokens were processed meanwhile");
+    }
+}
+
 /// An adversary keeps the queue full of short, first-class requests of ever new tenants, while
 /// long ones of the last class arrive now and then. The longest time, in tokens processed, from
 /// the arrival of one of those to its end.
-fn longest_wait(order: Order, aging: Option<u64>, steps: u32) -> u64 {
-    let mut dice = Dice::new(11);
-    let mut worst = 0;
-    for (prefill, seed) in
-        [Prefill::Chunked, Prefill::PrefillFirst, Prefill::DecodeFirst].iter().zip(0..)
-    {
-        let policies = Policies { order, aging, prefill: *prefill, ..Policies::default() };
-        let limits = Limits { queue_max: 30, context_max: 128, ..limits(20, 16, 4) };
-        worst = worst.max(besieged(limits, policies, steps / 3, &mut dice, seed));
-    }
-    worst
-}
-
-fn besieged(limits: Limits, policies: Policies, steps: u32, dice: &mut Dice, seed: u32) -> u64 {
+fn besieged(policies: Policies, steps: u32, seed: u32) -> u64 {
+    let limits = Limits { queue_max: 30, context_max: 128, host_blocks: 10, ..limits(20, 16, 4) };
+    let mut dice = Dice::new(11 + u64::from(seed));
     let mut run = Run::new(limits, policies);
+    run.sched.set_costs(WorkCosts { token_picos: 1000, pair_picos: 0, block_picos: 8000 });
     let (mut events, mut processed, mut worst) = (Vec::new(), 0u64, 0);
     let mut waiting: BTreeMap<u32, u64> = BTreeMap::new();
     for step in 0..steps {
@@ -144,7 +186,7 @@ fn besieged(limits: Limits, policies: Policies, steps: u32, dice: &mut Dice, see
             run.submit(prompt, new, |n| n.tenant = seed + step % 1000);
         }
         run.step(&mut events);
-        if step % 16 == 0 {
+        if step % 256 == 0 {
             run.sched.check().expect("sound");
         }
         for event in &events {

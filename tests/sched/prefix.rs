@@ -3,7 +3,7 @@
 use super::steps::limits;
 use super::world::{World, expected, prompt};
 use crate::support::Rows;
-use tilewright::base::{Limits, Policies, PrefixCache, RequestId, SequenceId, TokenId};
+use tilewright::base::{Limits, Policies, Prefill, PrefixCache, RequestId, SequenceId, TokenId};
 use tilewright::sched::{NewSequence, Outcome, Plan, Scheduler, Tag};
 use tilewright::trace::{Event, EvictReason, FinishReason};
 
@@ -11,6 +11,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sched::prefix_is_shared_with_running", prefix_is_shared_with_running);
     rows.add("sched::prefix_leaves_the_last_token", prefix_leaves_the_last_token);
     rows.add("sched::prefix_equal_prompts_compute_once", equal_prompts_compute_once);
+    rows.add("sched::prefix_wait_for_another_is_bounded", wait_for_another_is_bounded);
     rows.add("sched::prefix_64_hold_a_system_prompt_once", common_blocks_are_held_once);
     rows.add("sched::prefix_chat_of_six_turns", chat_of_six_turns);
     rows.add("sched::prefix_survives_preemption", prefix_survives_preemption);
@@ -100,6 +101,39 @@ fn equal_prompts_compute_once() {
         assert!(steps <= 500_u32.div_ceil(step_tokens_max) + 4, "{steps} steps");
         world.finish(10);
         (0..4).for_each(|id| right(&world, id, &prompt(7, 500), 2));
+    }
+}
+
+/// Whoever waits for another's blocks is never later than without them: it waits for the budget
+/// only, and when the other is cancelled it goes on from what that one computed.
+fn wait_for_another_is_bounded() {
+    let first_tokens = |policies: Policies, alike: bool, cancel_at: Option<u32>| {
+        let mut world = World::with(limits(256, 64, 8), policies);
+        for id in 0..2 {
+            world.submit_new(new(id, prompt(if alike { 7 } else { id }, 500), 2)).expect("fits");
+        }
+        let mut steps = 0;
+        while world.outputs[&SequenceId(1)].len() == 500 {
+            if cancel_at == Some(steps) {
+                world.cancel(0);
+            }
+            assert!(world.step(), "nobody waits while nothing runs");
+            steps += 1;
+        }
+        world.finish(10);
+        (steps, computed(&world))
+    };
+    for prefill in [Prefill::Chunked, Prefill::PrefillFirst, Prefill::DecodeFirst] {
+        let policies = Policies { prefill, ..Policies::default() };
+        let (apart, all) = first_tokens(policies, false, None);
+        let (shared, once) = first_tokens(policies, true, None);
+        assert!(shared <= 500_u32.div_ceil(64) + 2 && shared < apart, "{shared}, {apart} apart");
+        assert!(once < all - 400, "{once} positions computed, {all} apart");
+        for at in 1..7 {
+            let (steps, _) = first_tokens(policies, true, Some(at));
+            // One step more, for the step in which the other ended.
+            assert!(steps <= 500_u32.div_ceil(64) + 1, "cancelled after {at}: {steps} steps");
+        }
     }
 }
 

@@ -83,6 +83,8 @@ pub struct World {
     pub outputs: BTreeMap<SequenceId, Vec<TokenId>>,
     pub finished: BTreeMap<SequenceId, FinishReason>,
     pub preemptions: BTreeMap<SequenceId, u32>,
+    /// Returns with blocks from host memory.
+    pub swapped_in: u32,
     /// Plans that have run, oldest first.
     flight: VecDeque<(Plan, Vec<Outcome>)>,
     cache: BTreeMap<(u32, u32), TokenId>,
@@ -108,6 +110,7 @@ impl World {
             outputs: BTreeMap::new(),
             finished: BTreeMap::new(),
             preemptions: BTreeMap::new(),
+            swapped_in: 0,
             flight: VecDeque::new(),
             cache: BTreeMap::new(),
             host: BTreeMap::new(),
@@ -168,7 +171,9 @@ impl World {
         for steps in 0..steps_max {
             if !self.step() && self.sched.wake_at().is_none() {
                 assert!(self.sched.is_idle(), "{:?}", self.sched.snapshot());
-                assert_eq!(self.sched.free_blocks(), self.sched.limits().blocks, "leak");
+                let limits = self.sched.limits();
+                assert_eq!(self.sched.free_blocks(), limits.blocks, "leak");
+                assert_eq!(self.sched.free_host_blocks(), limits.host_blocks, "leak");
                 return steps;
             }
         }
@@ -292,6 +297,7 @@ impl World {
                 self.preemptions.insert(victim, times);
                 self.slots.remove(&victim);
             }
+            Event::SequenceSwappedIn { .. } => self.swapped_in += 1,
             Event::RowPlanned { sequence, slot, .. } => {
                 let held = *self.slots.entry(sequence).or_insert(slot);
                 assert_eq!(held, slot, "{sequence} moved");

@@ -9,7 +9,7 @@ use tilewright::base::{
     Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, PrefixCache,
     RequestId, SequenceId, TokenId, Victim,
 };
-use tilewright::sched::{NewSequence, Tag};
+use tilewright::sched::{NewSequence, Tag, WorkCosts};
 use tilewright::trace::FinishReason;
 
 pub fn rows(rows: &mut Rows) {
@@ -84,6 +84,8 @@ fn world(seed: u64, operations: u32, limits: Option<Limits>) -> World {
         if seed.is_multiple_of(5) { Policies::default() } else { random_policies(&mut dice) };
     let limits = limits.unwrap_or_else(|| random_limits(&mut dice));
     let mut world = World::with(limits, policies);
+    let block_picos = u64::from(dice.below(4)) * 20_000;
+    world.sched.set_costs(WorkCosts { token_picos: 1000, pair_picos: 100, block_picos });
     world.depth = dice.between(1, 3) as usize;
     world.stop = dice.chance(50).then(|| dice.between(5, 40));
     let changes = dice.chance(30);
@@ -176,6 +178,7 @@ fn random_prompt(dice: &mut Dice, id: u32, asked: &[(u32, Vec<TokenId>, u32)]) -
 fn ten_thousand_operations() {
     let limits = Limits {
         blocks: 24,
+        host_blocks: 12,
         sequences_max: 8,
         step_tokens_max: 64,
         queue_max: 20,
@@ -183,11 +186,12 @@ fn ten_thousand_operations() {
     };
     for seed in [40, 41, 42] {
         let world = world(seed, 10_000, Some(limits));
-        assert_eq!(world.sched.free_blocks(), 24);
+        assert_eq!((world.sched.free_blocks(), world.sched.free_host_blocks()), (24, 12));
         assert!(world.finished.len() > 250, "{} finished", world.finished.len());
         // Seed 40 runs the default policies.
         let counters = &world.picture.counters;
-        assert!(seed != 40 || counters.preempted > 0);
+        assert!(seed != 40 || counters.preempted > 0 && counters.lost_tokens > 0);
+        assert!(seed != 40 || world.swapped_in > 0, "some go to host memory, some do not");
         let used = [counters.matched_tokens, counters.shared_tokens, counters.blocks_copied];
         let used = used.into_iter().chain([counters.blocks_evicted, counters.blocks_merged]);
         assert!(seed != 40 || used.min() > Some(0), "{counters:?}");
