@@ -208,7 +208,7 @@ pub async fn load_async(
         ..Limits::default()
     };
     let mut runner = DeviceRunner::new(model, device);
-    let block_picos = measure_swap(&mut runner, &limits, clock)?;
+    let block_picos = measure_swap(&mut runner, &limits, clock).await?;
     let (spec, kv) = (&runner.model().spec, runner.model().options.kv);
     let kv_identity = format!("{} {kv:?} {spec:?}", weights.name());
     Ok(Loaded { runner, card, limits, kv_identity, measured, block_picos, warnings })
@@ -225,7 +225,7 @@ fn host_blocks(bytes: Option<u64>, model: &Model) -> u32 {
 }
 
 /// Moves a few blocks out and back, which changes nothing; picoseconds for each, one way.
-fn measure_swap(
+async fn measure_swap(
     runner: &mut DeviceRunner,
     limits: &Limits,
     clock: &dyn Clock,
@@ -239,7 +239,7 @@ fn measure_swap(
     // The first time also makes what the device makes lazily.
     for _ in 0..2 {
         let start = clock.now_micros();
-        pollster::block_on(runner.swap(&swaps, &swaps))?;
+        runner.swap(&swaps, &swaps).await?;
         micros = clock.now_micros() - start;
     }
     Ok(micros.saturating_mul(1_000_000) / (2 * u64::from(count)))

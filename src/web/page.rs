@@ -6,7 +6,7 @@ use super::link::{Hear, Link};
 use super::remote::{self, Remote, Server};
 use super::wire::{Asked, Load, Phase, Ready, Told, Wish};
 use crate::base::TokenId;
-use crate::trace::{Told as Frame, read_lines};
+use crate::trace::{Stamped, Told as Frame, read_lines};
 use crate::viewer::{
     EngineState, Note, Open, Preset, Source, Submission, ViewCommand, Viewer, Words, read_recording,
 };
@@ -350,6 +350,12 @@ impl Face {
             }
             // A browser tells no paths; what is dropped comes through `Page::open`.
             ViewCommand::Open(Open::Path(_)) => return,
+            ViewCommand::Open(Open::Run { name, events }) => return self.show_run(name, &events),
+            ViewCommand::WhatIf { .. } | ViewCommand::Simulate => {
+                let remedy = "The page runs no simulations: export the run and open it in the \
+                              desktop window, `tilewright view FILE`.";
+                return self.problem(remedy.to_string());
+            }
             ViewCommand::Save { name, bytes } => return io::save_as(&name, &bytes),
             ViewCommand::Cancel(request) => {
                 return match &mut self.link {
@@ -477,6 +483,15 @@ impl Face {
         if let Err(error) = read {
             self.problem(format!("{name}: {error}"));
         }
+    }
+
+    /// A simulated run, whole.
+    fn show_run(&mut self, name: String, events: &[Stamped]) {
+        self.link = None;
+        self.remote = None;
+        self.viewer.set_engine(EngineState::Absent);
+        self.viewer.open(Source::Simulation { name }, None);
+        events.iter().for_each(|event| self.viewer.push(event));
     }
 
     fn summary(&self) -> String {

@@ -172,6 +172,8 @@ async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Read
         sequences: load.sequences.or(Some(SEQUENCES)),
         step_tokens: load.step_tokens,
         kv_memory: Some(if facts.software() { KV_BYTES_SOFTWARE } else { KV_BYTES }),
+        // What a module once has of memory it never gives back: blocks are computed again.
+        swap_memory: Some(0),
         name: load.name.clone(),
         ..LoadOptions::default()
     };
@@ -196,6 +198,7 @@ async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Read
     config.seed = io::wall_millis();
     config.measured = loaded.measured;
     config.kv_identity = loaded.kv_identity;
+    config.block_picos = loaded.block_picos;
     config.policies = load.policies;
     config.output_buffer = OUTPUTS;
     if load.events {
