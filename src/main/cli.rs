@@ -46,7 +46,7 @@ pub enum Command {
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
     #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
-    /// Compare a model's answers on a text with a reference's, or under another KV storage type.
+    /// Compare a model's answers on a text with a reference's, or under another KV type.
     #[command(after_help = "Example: tilewright quality -m small.gguf --against large.gguf")]
     Quality(QualityArgs),
     /// Write a Hugging Face folder as a GGUF file, or a GGUF file as a folder.
@@ -156,7 +156,8 @@ pub struct ModelArgs {
     #[arg(env = "TILEWRIGHT_QUANTIZE", help_heading = "Model")]
     pub quantize: Option<String>,
     /// Positions per sequence, prompt and output [default: the model's].
-    #[arg(short, long, aliases = ["max-model-len", "max-seq-len"], value_name = "TOKENS", value_parser = count)]
+    #[arg(short, long, aliases = ["max-model-len", "max-seq-len"], value_name = "TOKENS")]
+    #[arg(value_parser = count)]
     #[arg(env = "TILEWRIGHT_CTX_SIZE", help_heading = "Scheduling")]
     pub ctx_size: Option<u32>,
     /// Sequences that run at once [default: 64].

@@ -1,8 +1,8 @@
 //! Text in, ids out, text back: tokenizer, streaming detokenizer, stop strings, chat templates.
 //!
 //! Invariants: text that came from a user never becomes a control token (`markers`, `shield`);
-//! streamed text equals the decode of all ids and never holds half a character (`stream`); what an
-//! answer is held to says which ids may come next (`guide`), what it holds is told apart (`answer`).
+//! streamed text equals the decode of all ids and never holds half a character (`stream`). What an
+//! answer is held to says which ids may come next (`guide`); its parts are told apart by `answer`.
 
 mod added;
 mod answer;

@@ -11,6 +11,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("server::null_is_absent_everywhere", null_is_absent);
     rows.add("server::unknown_fields_are_told_once", unknown_fields);
     rows.add("server::wrong_types_and_values_name_the_field", wrong_values);
+    rows.add("server::neutral_values_change_nothing", right_values);
     rows.add("server::token_ids_outside_the_vocabulary", outside_the_vocabulary);
     rows.add("server::limits_by_both_names", limits_by_both_names);
     rows.add("server::context_overflow_tells_both_numbers", context_overflow);
@@ -127,6 +128,10 @@ fn wrong_values() {
             assert!(refused.message.contains(field), "{}", refused.message);
         }
     }
+}
+
+fn right_values() {
+    let host = Host::says("Hello.");
     for (field, value) in [("suffix", json!("x")), ("echo", json!(1))] {
         let refused = host.refused(TEXT, &json!({"prompt": "q", field: value}));
         assert_eq!((refused.status, refused.param.as_str()), (400, field));
@@ -135,7 +140,8 @@ fn wrong_values() {
         let more = json!({"n": 2, "best_of": 3});
         assert_eq!(host.refused(path, &with(body.clone(), more)).param, "best_of");
         // Under these they change nothing.
-        let neutral = json!({"n": 2, "best_of": 2, "prompt_logprobs": null, "use_beam_search": false,
+        let neutral = json!({"n": 2, "best_of": 2, "prompt_logprobs": null,
+            "use_beam_search": false,
             "length_penalty": 1, "skip_special_tokens": true, "bad_words": [], "typical_p": 1,
             "modalities": ["text"]});
         assert_eq!(host.ok(path, &with(body, neutral))["choices"].as_array().unwrap().len(), 2);

@@ -93,7 +93,8 @@ fn draw(panel: &Panel, (x, y): (f64, f64), out: &mut String) {
         let (gx, gy) = (x + share * WIDTH, y + HEIGHT - share * HEIGHT);
         let _ = writeln!(
             out,
-            "<path d=\"M{gx:.1} {y:.1}V{:.1}M{x:.1} {gy:.1}H{:.1}\" stroke=\"#dddddd\" fill=\"none\"/>\n\
+            "<path d=\"M{gx:.1} {y:.1}V{:.1}M{x:.1} {gy:.1}H{:.1}\" stroke=\"#dddddd\" \
+             fill=\"none\"/>\n\
              <text x=\"{gx:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             y + HEIGHT,
