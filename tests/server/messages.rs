@@ -65,12 +65,12 @@ fn null_content() {
                       "function": {"name": "f", "arguments": "{\"x\": 1}"}});
     let messages = json!([
         {"role": "user", "content": "q"},
-        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "assistant", "content": null, "tool_calls": [call.clone()]},
         {"role": "tool", "tool_call_id": "c1", "content": "42"},
     ]);
     let empty = json!([
         {"role": "user", "content": "q"},
-        {"role": "assistant", "content": ""},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "content": "42"},
     ]);
     assert_eq!(prompt_of(&host, messages), prompt_of(&host, empty));
