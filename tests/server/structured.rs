@@ -114,7 +114,10 @@ fn refused() {
     let host = Host::says("x");
     let remote = json!({"$ref": "https://example.org/pet.json"});
     let deep = (0..100).fold(json!({}), |inner, _| json!({"allOf": [inner, {"type": "object"}]}));
-    let form = |schema: Value| json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}});
+    let form = |schema: Value| {
+        let named = json!({"name": "x", "schema": schema});
+        json!({"response_format": {"type": "json_schema", "json_schema": named}})
+    };
     for (more, param) in [
         (json!({"response_format": "json"}), "response_format"),
         (json!({"response_format": {}}), "response_format.type"),

@@ -22,7 +22,8 @@ fn tools() -> Value {
     json!([
         {"type": "function", "function": {"name": "get_weather", "description": "The weather.",
             "parameters": {"type": "object", "properties": {
-                "city": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 7},
+                "city": {"type": "string", "maxLength": 12},
+                "days": {"type": "integer", "minimum": 1, "maximum": 7},
             }, "required": ["city", "days"], "additionalProperties": false}}},
         {"type": "function", "function": {"name": "now"}},
     ])
