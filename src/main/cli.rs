@@ -46,7 +46,7 @@ pub enum Command {
     /// Compare a model's logits with reference logits; exits 1 beyond the tolerance.
     #[command(after_help = "Example: tilewright verify -m folder --golden golden.safetensors")]
     Verify(VerifyArgs),
-    /// Compare a model's answers on a text with a reference's, or under another KV storage type.
+    /// Compare a model's answers on a text with a reference's, or under another KV type.
     #[command(after_help = "Example: tilewright quality -m small.gguf --against large.gguf")]
     Quality(QualityArgs),
     /// Write a Hugging Face folder as a GGUF file, or a GGUF file as a folder.
