@@ -32,6 +32,11 @@ pub fn rows(rows: &mut Rows) {
     rows.add("claims::prefill_is_free", || {
         within(&simulated("prefill-is-free"), "free_best", 0.5..1.000_1);
     });
+    rows.add("claims::swap_or_recompute", || {
+        let found = simulated("swap-or-recompute");
+        within(&found, "auto_over_best", 0.95..10.0);
+        within(&found, "swap_over_recompute", 1.0..10.0);
+    });
     rows.add("claims::fairness", || {
         let found = simulated("fairness");
         within(&found, "fcfs", 0.5..0.8);

@@ -238,6 +238,7 @@ fn run_with(
         policies: Policies::default(),
         weights: Vec::new(),
         cost: Cost::Fitted(COST),
+        block_picos: 100_000_000,
         concurrency: None,
         sinks: vec![Box::new(events.clone())],
     };

@@ -64,6 +64,8 @@ fn asked() -> Asked {
         max_tokens: 9,
         stop: vec!["\n\"".to_string()],
         stop_ids: vec![2],
+        guided: true,
+        shown: vec![5],
         tenant: 7,
         class: 3,
         cache_salt: Some("s".to_string()),
@@ -72,8 +74,8 @@ fn asked() -> Asked {
     }
 }
 
-fn all_events() -> Vec<Event> {
-    let (sequence, request) = (SequenceId(3), RequestId(4));
+/// Of requests before they arrive.
+fn requests(request: RequestId, sequence: SequenceId) -> Vec<Event> {
     let refusals = [
         Refusal::Full { waiting: 1, max: 1 },
         Refusal::TooLong { needed: u64::MAX, context: 2 },
@@ -81,10 +83,19 @@ fn all_events() -> Vec<Event> {
         Refusal::Empty,
         Refusal::Repeated { sequence },
     ];
-    let mut events: Vec<_> = refusals
-        .into_iter()
-        .map(|refusal| Event::RequestRefused { request, sequence, refusal })
-        .collect();
+    let mut events = vec![
+        Event::TenantWeighted { tenant: 7, weight: 3 },
+        Event::RequestAsked { request, sequence, asked: Box::new(asked()) },
+        Event::PromptGiven { request, tokens: vec![1, 2, u32::MAX] },
+    ];
+    let refused = |refusal| Event::RequestRefused { request, sequence, refusal };
+    events.extend(refusals.map(refused));
+    events
+}
+
+fn all_events() -> Vec<Event> {
+    let (sequence, request) = (SequenceId(3), RequestId(4));
+    let mut events = requests(request, sequence);
     let reasons =
         [FinishReason::Stop, FinishReason::Length, FinishReason::Cancelled, FinishReason::Failed];
     events.extend(reasons.into_iter().map(|reason| Event::SequenceFinished {
@@ -97,9 +108,6 @@ fn all_events() -> Vec<Event> {
     events.extend([
         Event::LimitsChanged { limits: Limits::default(), reason: LimitsReason::Start },
         Event::PoliciesChanged { policies: Policies::default(), reason: LimitsReason::Asked },
-        Event::TenantWeighted { tenant: 7, weight: 3 },
-        Event::RequestAsked { request, sequence, asked: Box::new(asked()) },
-        Event::PromptGiven { request, tokens: vec![1, 2, u32::MAX] },
         arrival(5, 6),
         Event::AdmissionDelayed { sequence, reason: DelayReason::Peak, needed: 9, available: 8 },
         Event::RowPadded { sequence: None, slot: 3, start: 4, len: 1 },

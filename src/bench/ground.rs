@@ -37,6 +37,7 @@ pub struct Real {
     card: ModelCard,
     limits: Limits,
     measured: Vec<(Work, u64)>,
+    block_picos: u64,
 }
 
 #[derive(Clone)]
@@ -50,14 +51,14 @@ impl Runner for Shared {
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
-        let moved = pollster::block_on(self.0.borrow_mut().swap(out, back));
-        Box::pin(std::future::ready(moved))
+        let bytes = pollster::block_on(self.0.borrow_mut().swap(out, back));
+        Box::pin(std::future::ready(bytes))
     }
 }
 
 /// The simulator or a device.
 pub enum Ground {
-    Sim { name: &'static str, cost: Cost, limits: Limits },
+    Sim { name: &'static str, cost: Cost, block_picos: u64, limits: Limits },
     Real(Box<Real>),
 }
 
@@ -72,14 +73,20 @@ impl Ground {
             queue_max: 1 << 20,
             ..Limits::default()
         };
-        Self::Sim { name: "h100-8b, simulated", cost: Cost::Roofline(Roofline::H100_8B), limits }
+        let roofline = Roofline::H100_8B;
+        Self::Sim {
+            name: "h100-8b, simulated",
+            cost: Cost::Roofline(roofline),
+            block_picos: roofline.block_picos(limits.block_size),
+            limits,
+        }
     }
 
     pub fn real(loaded: Loaded) -> Self {
-        let Loaded { runner, card, mut limits, measured, .. } = loaded;
+        let Loaded { runner, card, mut limits, measured, block_picos, .. } = loaded;
         limits.queue_max = 1 << 20;
         let runner = Shared(Rc::new(RefCell::new(runner)));
-        Self::Real(Box::new(Real { runner, card, limits, measured }))
+        Self::Real(Box::new(Real { runner, card, limits, measured, block_picos }))
     }
 
     pub fn is_real(&self) -> bool {
@@ -119,9 +126,10 @@ impl Ground {
         let sinks: Vec<Box<dyn Sink>> = vec![Box::new(events.clone())];
         let Load { arrivals, limits, policies, concurrency, slo } = load;
         match self {
-            Self::Sim { cost, .. } => {
-                let (cost, weights) = (*cost, Vec::new());
-                let setup = Setup { limits, policies, weights, cost, concurrency, sinks };
+            Self::Sim { cost, block_picos, .. } => {
+                let (cost, block_picos, weights) = (*cost, *block_picos, Vec::new());
+                let setup =
+                    Setup { limits, policies, weights, cost, block_picos, concurrency, sinks };
                 simulate(arrivals, setup)?;
             }
             Self::Real(real) => {
@@ -129,6 +137,7 @@ impl Ground {
                 let mut config = EngineConfig::new(limits, clock.clone());
                 (config.policies, config.sinks) = (policies, sinks);
                 config.measured = real.measured.clone();
+                config.block_picos = real.block_picos;
                 let mut engine = Engine::new(real.runner.clone(), real.card(), config);
                 let pass = |until: u64| {
                     let left = until.saturating_sub(clock.now_micros());

@@ -40,7 +40,7 @@ pub use output::{
     Usage,
 };
 pub use probe::{Pooling, Question};
-pub use replay::{Difference, ReplayError, Replayed, recorded_limits, replay};
+pub use replay::{Difference, Known, ReplayError, Replayed, recorded_limits, replay};
 pub use runner_api::{
     Capacity, KernelTime, NextIds, Probe, Probed, RunError, RunFuture, Runner, SampleInput,
     Sampled, StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,

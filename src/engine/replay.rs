@@ -42,6 +42,8 @@ pub(super) fn asked(request: &GenerateRequest, first: &Request, choices: u32) ->
         max_tokens: first.max_new_tokens,
         stop: request.stop.clone(),
         stop_ids: first.stop_ids.clone(),
+        guided: request.grammar.is_some(),
+        shown: request.shown.clone(),
         tenant: first.tenant,
         class: first.class,
         cache_salt: request.cache_salt.clone(),
@@ -77,6 +79,7 @@ fn request(asked: &Asked, prompt: Vec<TokenId>) -> GenerateRequest {
         logprobs: asked.logprobs,
         question,
         n: Some(asked.choices),
+        shown: asked.shown.clone(),
         cache_salt: asked.cache_salt.clone(),
         ..GenerateRequest::default()
     }
@@ -96,6 +99,11 @@ pub enum ReplayError {
          `--record`"
     )]
     NoPrompts,
+    #[error(
+        "request {request} was held to a grammar (a JSON schema, a tool), which a recording does \
+         not hold: its tokens cannot come out again"
+    )]
+    Guided { request: RequestId },
     #[error("{request}: the model at hand takes no such request: {error}")]
     Request { request: RequestId, error: InvalidField },
 }
@@ -172,6 +180,8 @@ struct StepTimes {
     plan: u64,
     build: u64,
     device: u64,
+    /// Of moving blocks, if some were moved.
+    swap: Option<u64>,
     /// Sequences whose callers left, or read too slowly, with the token of this step.
     left: Vec<SequenceId>,
 }
@@ -200,12 +210,21 @@ struct Replay<'a, R: Runner> {
     done: Replayed,
 }
 
+/// What the recorded engine knew of its device when it started.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    /// Step times.
+    pub measured: Vec<(Work, u64)>,
+    /// Time of moving one block to host memory or back; 0 if unknown.
+    pub block_picos: u64,
+}
+
 /// Runs the recording `events` again, whole and in order, on `runner`, whose model `card`
-/// describes. `measured` are the step times that the recorded engine was started with.
+/// describes.
 pub fn replay<R: Runner>(
     runner: R,
     card: ModelCard,
-    measured: Vec<(Work, u64)>,
+    known: Known,
     events: &[Stamped],
 ) -> Result<Replayed, ReplayError> {
     let (limits, policies) = start(events)?;
@@ -213,7 +232,7 @@ pub fn replay<R: Runner>(
     let seen = Seen::default();
     let mut config = EngineConfig::new(limits, clock.clone());
     config.policies = policies;
-    config.measured = measured;
+    (config.measured, config.block_picos) = (known.measured, known.block_picos);
     config.record_requests = true;
     config.sinks.push(Box::new(seen.clone()));
     let engine = Engine::new(runner, card, config);
@@ -255,16 +274,15 @@ fn start(events: &[Stamped]) -> Result<(Limits, Policies), ReplayError> {
 /// commit a sequence ends right after its token, before the next row's.
 fn step_times(events: &[&Stamped]) -> BTreeMap<u64, StepTimes> {
     let mut all: BTreeMap<u64, StepTimes> = BTreeMap::new();
-    let (mut ran, mut last) = (None, None);
+    let (mut ran, mut last, mut swap) = (None, None, None);
     for event in events {
         match event.event {
-            Event::StepRan {
-                step,
-                plan_micros: plan,
-                build_micros: build,
-                device_micros: device,
-            } => {
-                all.insert(step, StepTimes { plan, build, device, left: Vec::new() });
+            // A turn without rows has no number.
+            Event::BlocksSwapped { step, micros, .. } => swap = (step > 0).then_some(micros),
+            Event::StepRan { step, plan_micros, build_micros, device_micros } => {
+                let swap = swap.take();
+                let (plan, build, device) = (plan_micros, build_micros, device_micros);
+                all.insert(step, StepTimes { plan, build, device, swap, left: Vec::new() });
                 (ran, last) = (Some((step, event.micros)), None);
             }
             Event::TokenSampled { sequence, .. } => last = Some(sequence),
@@ -339,6 +357,9 @@ impl<R: Runner> Replay<'_, R> {
         first: SequenceId,
         asked: &Asked,
     ) -> Result<(), ReplayError> {
+        if asked.guided {
+            return Err(ReplayError::Guided { request: id });
+        }
         self.done.requests += 1;
         let mut prompt = Vec::new();
         for event in &self.recorded[self.at + 1..] {
@@ -379,7 +400,7 @@ impl<R: Runner> Replay<'_, R> {
         }
         // Steps without rows have no number.
         let times = match (step, self.times.get(&step)) {
-            (0, _) => StepTimes::default(),
+            (0, _) => StepTimes { swap: self.swap_of_turn(), ..StepTimes::default() },
             (_, Some(times)) => times.clone(),
             (_, None) => {
                 self.done.unfinished += 1;
@@ -387,8 +408,12 @@ impl<R: Runner> Replay<'_, R> {
             }
         };
         let built = planned.saturating_add(times.build);
-        let began = planned.saturating_sub(times.plan);
-        self.clock.show(&[began, planned, built, built.saturating_add(times.device)]);
+        let mut looks = vec![planned.saturating_sub(times.plan), planned];
+        if let Some(swap) = times.swap {
+            looks.extend([planned, planned.saturating_add(swap)]);
+        }
+        looks.extend([built, built.saturating_add(times.device)]);
+        self.clock.show(&looks);
         for sequence in times.left {
             if let Some(request) = self.engine.table.get_mut(&sequence) {
                 // A channel whose reader is gone.
@@ -398,6 +423,26 @@ impl<R: Runner> Replay<'_, R> {
         self.done.steps += u64::from(step > 0);
         pollster::block_on(self.engine.turn());
         true
+    }
+
+    /// Time of moving blocks in the turn that begins here, which has no rows.
+    fn swap_of_turn(&self) -> Option<u64> {
+        let preempted = |e: &&&Stamped| {
+            matches!(
+                e.event,
+                Event::SequencePreempted { .. }
+                    | Event::BlocksReturned { .. }
+                    | Event::BudgetChosen { .. }
+                    | Event::RowDelayed { .. }
+                    | Event::AdmissionDelayed { .. }
+            )
+        };
+        let turn = &self.recorded[self.at..];
+        let next = turn.get(turn.iter().take_while(preempted).count())?;
+        match next.event {
+            Event::BlocksSwapped { micros, .. } => Some(micros),
+            _ => None,
+        }
     }
 
     /// Lays what came out beside what was recorded.

@@ -17,6 +17,8 @@ pub enum ClaimCommand {
     Budget(ClaimArgs),
     /// A piece of a prompt beside sequences that decode, and alone.
     PrefillIsFree(ClaimArgs),
+    /// A victim's blocks moved to host memory and back, or computed again.
+    SwapOrRecompute(ClaimArgs),
     /// Shares of two tenants, one of which asks for more.
     Fairness(ClaimArgs),
     /// Long requests under shortest first, with and without aging.
@@ -39,6 +41,7 @@ impl ClaimCommand {
             Self::Stall(_) => "stall",
             Self::Budget(_) => "budget",
             Self::PrefillIsFree(_) => "prefill-is-free",
+            Self::SwapOrRecompute(_) => "swap-or-recompute",
             Self::Fairness(_) => "fairness",
             Self::Starvation(_) => "starvation",
             Self::Knee(_) => "knee",
@@ -55,6 +58,7 @@ impl ClaimCommand {
             | Self::Stall(args)
             | Self::Budget(args)
             | Self::PrefillIsFree(args)
+            | Self::SwapOrRecompute(args)
             | Self::Fairness(args)
             | Self::Starvation(args)
             | Self::Knee(args)

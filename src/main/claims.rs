@@ -12,8 +12,17 @@ use tilewright::engine::load;
 use tilewright::sim::Arrival;
 
 /// Claims of a report that a device runs, beside the simulator that runs all.
-const ON_DEVICE: &[&str] =
-    &["padding", "stall", "budget", "prefill-is-free", "fairness", "knee", "prefix", "prediction"];
+const ON_DEVICE: &[&str] = &[
+    "padding",
+    "stall",
+    "budget",
+    "prefill-is-free",
+    "swap-or-recompute",
+    "fairness",
+    "knee",
+    "prefix",
+    "prediction",
+];
 
 /// Those that say nothing on the simulator alone.
 const DEVICE_ONLY: &[&str] = &["prediction"];

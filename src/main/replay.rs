@@ -6,7 +6,9 @@ use crate::{device, model, print};
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 use tilewright::base::MonotonicClock;
-use tilewright::engine::{Difference, LoadOptions, Replayed, Sizes, load, recorded_limits, replay};
+use tilewright::engine::{
+    Difference, Known, LoadOptions, Replayed, Sizes, load, recorded_limits, replay,
+};
 use tilewright::trace::{Event, Work};
 
 pub fn run(args: ReplayArgs) -> Result<ExitCode> {
@@ -50,7 +52,8 @@ pub fn run(args: ReplayArgs) -> Result<ExitCode> {
     }
     let measured = made.measured.iter();
     let measured = measured.map(|&(tokens, pairs, micros)| (Work { tokens, pairs }, micros));
-    let replayed = replay(loaded.runner, loaded.card, measured.collect(), &events);
+    let known = Known { measured: measured.collect(), block_picos: made.block_picos };
+    let replayed = replay(loaded.runner, loaded.card, known, &events);
     let replayed = replayed.with_context(|| name.to_string())?;
     report(&args, &replayed, &notes)?;
     Ok(if replayed.difference.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

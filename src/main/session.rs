@@ -41,6 +41,7 @@ pub fn engine(
             device: loaded.runner.facts().name.clone(),
             kv: Some(loaded.runner.kv()),
             measured: measured.collect(),
+            block_picos: config.block_picos,
         };
         let model = loaded.card.name.clone();
         let header = Header { model, engine: Some(made), ..Header::default() };

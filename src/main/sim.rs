@@ -63,22 +63,27 @@ fn h100() -> Limits {
         step_tokens_max: 2048,
         context_max: 8192,
         blocks: Roofline::H100_8B.blocks(80e9, 16),
+        // As much host memory as device memory.
+        host_blocks: Roofline::H100_8B.blocks(80e9, 16),
         ..Limits::default()
     }
 }
 
 impl SimArgs {
     /// What steps take, and the sizes that go with it.
-    fn engine(&self) -> Result<(Cost, Limits)> {
-        let (cost, mut limits) = match self.hardware.as_str() {
-            "h100-8b" => (Cost::Roofline(Roofline::H100_8B), h100()),
+    fn engine(&self) -> Result<(Cost, u64, Limits)> {
+        let (cost, block_picos, mut limits) = match self.hardware.as_str() {
+            "h100-8b" => {
+                let (roofline, limits) = (Roofline::H100_8B, h100());
+                (Cost::Roofline(roofline), roofline.block_picos(limits.block_size), limits)
+            }
             file => {
                 let (_, events) = read_recording(file.as_ref()).with_context(|| {
                     format!("--hardware {file}: neither h100-8b nor a recording")
                 })?;
                 let recorded = Recorded::read(&events).with_context(|| file.to_string())?;
                 let cost = recorded.cost.ok_or_else(|| anyhow!("{file} has no steps"))?;
-                (Cost::Fitted(cost), recorded.limits)
+                (Cost::Fitted(cost), recorded.block_picos, recorded.limits)
             }
         };
         for (asked, field) in [
@@ -89,12 +94,12 @@ impl SimArgs {
         ] {
             *field = asked.unwrap_or(*field);
         }
-        Ok((cost, limits))
+        Ok((cost, block_picos, limits))
     }
 }
 
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
-    let (cost, mut limits) = args.engine()?;
+    let (cost, block_picos, mut limits) = args.engine()?;
     let policies = args.policies.apply(&mut limits);
     let measures = Arc::new(Mutex::new(Measures::new(args.goals.slo())));
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(measures.clone())];
@@ -117,7 +122,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let weights = args.policies.tenant_weight.iter().map(tenant).collect::<Option<_>>();
     let weights = weights.context("--tenant-weight: tenants of a workload are tenant-1, …")?;
     let concurrency = args.workload.concurrency;
-    let setup = Setup { limits, policies, weights, cost, concurrency, sinks };
+    let setup = Setup { limits, policies, weights, cost, block_picos, concurrency, sinks };
     let ran = simulate(args.workload.arrivals()?, setup)?;
     if let Some((path, sink)) = written
         && let Some(sink) = Arc::into_inner(sink)

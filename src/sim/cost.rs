@@ -33,21 +33,21 @@ pub struct Roofline {
     pub bandwidth: f64,
     /// Floating-point operations per second.
     pub flops: f64,
-    /// To host memory and back, bytes per second.
-    pub host_bandwidth: f64,
     /// Of every step, whatever is in it.
     pub overhead_micros: f64,
+    /// Bytes per second to host memory and back.
+    pub link: f64,
     pub shape: ModelShape,
 }
 
 impl Roofline {
-    /// An H100 SXM: 3.35 TB/s, 989 Tflop/s in bfloat16 without sparsity, 64 GB/s each way over PCIe
-    /// 5 (NVIDIA's data sheet).
+    /// An H100 SXM: 3.35 TB/s, 989 Tflop/s in bfloat16 without sparsity (NVIDIA's data sheet);
+    /// 50 of the 64 GB/s of PCIe 5 with 16 lanes.
     pub const H100_8B: Self = Self {
         bandwidth: 3.35e12,
         flops: 989e12,
-        host_bandwidth: 64e9,
         overhead_micros: 100.0,
+        link: 50e9,
         shape: ModelShape::LLAMA_3_8B,
     };
 
@@ -55,6 +55,11 @@ impl Roofline {
     pub fn blocks(&self, memory: f64, block_size: u32) -> u32 {
         let free = (0.9 * memory - self.shape.weight_bytes).max(0.0);
         (free / (self.shape.kv_bytes_per_token * f64::from(block_size))) as u32
+    }
+
+    /// Picoseconds of moving one block to host memory or back.
+    pub fn block_picos(&self, block_size: u32) -> u64 {
+        (self.shape.kv_bytes_per_token * f64::from(block_size) / self.link * 1e12) as u64
     }
 
     /// Operations per byte above which a step is bound by arithmetic.
@@ -97,18 +102,5 @@ impl Cost {
             }
         }
         .max(1)
-    }
-
-    /// Bytes of a KV block of `block_size` positions, and the microseconds that moving `blocks` of
-    /// them to host memory or back takes; nothing is known of a fitted device.
-    pub fn swap(&self, blocks: usize, block_size: u32) -> (u64, u64) {
-        match self {
-            Self::Fitted(_) => (0, 0),
-            Self::Roofline(roofline) => {
-                let bytes = roofline.shape.kv_bytes_per_token * f64::from(block_size);
-                let seconds = blocks as f64 * bytes / roofline.host_bandwidth;
-                (bytes as u64, (seconds * 1e6).ceil() as u64)
-            }
-        }
     }
 }

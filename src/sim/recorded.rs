@@ -34,6 +34,8 @@ pub struct Recorded {
     pub arrivals: Vec<Arrival>,
     /// Fitted to the recorded steps, what the host does between two included; `None` of none.
     pub cost: Option<StepCost>,
+    /// Time of moving one block to host memory or back; 0 where none was moved.
+    pub block_picos: u64,
 }
 
 /// A sequence while the recording is read.
@@ -57,6 +59,8 @@ struct Reading {
     found: BTreeMap<SequenceId, Found>,
     times: StepTime,
     work: Work,
+    /// Blocks moved, and the time it took.
+    swapped: (u64, u64),
     /// Host time between two steps.
     between: Histogram,
     ran: Option<u64>,
@@ -102,6 +106,10 @@ impl Reading {
                 if let Some(before) = self.ran.replace(now) {
                     self.between.record(now.saturating_sub(own).saturating_sub(before));
                 }
+            }
+            Event::BlocksSwapped { out, back, micros, .. } => {
+                self.swapped.0 += u64::from(*out) + u64::from(*back);
+                self.swapped.1 += micros;
             }
             Event::TokenSampled { sequence, token, .. } => {
                 if let Some(found) = self.found.get_mut(sequence) {
@@ -159,7 +167,10 @@ impl Reading {
             .cost()
             .map(|cost| StepCost { fixed: cost.fixed.saturating_add(between), ..cost });
         let (policies, weights) = (self.policies.unwrap_or_default(), self.weights);
-        Ok(Recorded { limits, policies, weights: weights.into_iter().collect(), arrivals, cost })
+        let (blocks, micros) = self.swapped;
+        let block_picos = micros.saturating_mul(1_000_000).checked_div(blocks).unwrap_or(0);
+        let weights = weights.into_iter().collect();
+        Ok(Recorded { limits, policies, weights, arrivals, cost, block_picos })
     }
 }
 
@@ -203,11 +214,15 @@ impl Recorded {
     fn run(&self, limits: Limits, policies: Policies, slo: Slo) -> Result<Run, SimError> {
         let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
         let setup = Setup {
-            // The fit tells nothing of swapping, so the preempted are computed again.
-            limits: Limits { host_blocks: 0, ..limits },
+            // Where no block was moved nothing is known of moving: victims are computed again.
+            limits: match self.block_picos {
+                0 => Limits { host_blocks: 0, ..limits },
+                _ => limits,
+            },
             policies,
             weights: self.weights.clone(),
             cost: Cost::Fitted(self.cost.ok_or(RecordedError::NoSteps)?),
+            block_picos: self.block_picos,
             concurrency: None,
             sinks: vec![Box::new(events.clone())],
         };

@@ -21,6 +21,8 @@ pub struct Setup {
     /// Shares of tenants under fair queueing, relative to 1: (number, weight).
     pub weights: Vec<(u32, u32)>,
     pub cost: Cost,
+    /// Time of moving one block to host memory or back.
+    pub block_picos: u64,
     /// Requests that are open at most: others come when one has ended.
     pub concurrency: Option<u32>,
     pub sinks: Vec<Box<dyn Sink>>,
@@ -76,12 +78,13 @@ pub fn simulate(
     let scripts = Scripts::default();
     let runner = SimRunner {
         cost: setup.cost,
-        block_size: setup.limits.block_size,
+        block_picos: setup.block_picos,
         clock: clock.clone(),
         scripts: scripts.clone(),
     };
     let mut config = EngineConfig::new(setup.limits, clock.clone());
     config.policies = setup.policies;
+    config.block_picos = setup.block_picos;
     config.weights = setup.weights.iter().map(|&(n, w)| (tenant_name(n), w)).collect();
     config.sinks = setup.sinks;
     let mut engine = Engine::new(runner, card()?, config);

@@ -31,6 +31,12 @@ pub struct Asked {
     /// Every id that ends it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop_ids: Vec<TokenId>,
+    /// Answers were held to a grammar, which the stream does not hold.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub guided: bool,
+    /// Tokens of the answer that were there before its first: what a grammar starts behind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shown: Vec<TokenId>,
     pub tenant: u32,
     pub class: u8,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,8 @@ pub struct Parts {
     pub queue: u64,
     /// Out of its slot after a preemption, and computing again what was lost.
     pub preemption: u64,
-    /// In its slot without a row, or kept out, because no block was free.
+    /// In its slot without a row because no block was free, and while blocks were moved to host
+    /// memory and back.
     pub memory: u64,
     pub scheduling: u64,
     /// Submission and the way of the results back, in steps whose kernels were timed.
@@ -134,6 +135,8 @@ pub struct Attribution {
     rows: Vec<Row>,
     work: Work,
     kernel_nanos: u64,
+    /// Spent on moving blocks before the step.
+    swap_micros: u64,
     times: StepTime,
     /// In place of what is fitted.
     known: Option<StepCost>,
@@ -187,12 +190,13 @@ impl Attribution {
             }
             Event::StepPlanned { .. } => {
                 self.rows.clear();
-                (self.work, self.kernel_nanos) = (Work::default(), 0);
+                (self.work, self.kernel_nanos, self.swap_micros) = (Work::default(), 0, 0);
             }
             Event::RowPlanned { sequence, start, len, .. } => {
                 self.row(Some(sequence), start, len);
             }
             Event::RowPadded { start, len, .. } => self.row(None, start, len),
+            Event::BlocksSwapped { micros, .. } => self.swap_micros = micros,
             Event::KernelTimed { nanos, .. } => self.kernel_nanos += nanos,
             Event::StepRan { device_micros, plan_micros, build_micros, .. } => {
                 // First, so that a step like no other before it is shared by what it shows.
@@ -256,7 +260,9 @@ impl Attribution {
             let began = now.saturating_sub(device).saturating_sub(host);
             track.account(began.max(track.mark));
             let begun = now.saturating_sub(device).max(track.mark);
-            track.parts.scheduling += begun - track.mark;
+            let swap = self.swap_micros.min(begun - track.mark);
+            track.parts.memory += swap;
+            track.parts.scheduling += begun - track.mark - swap;
             // A step that began before the gap did counts from the gap's start on.
             let left = now.max(begun) - begun;
             let scale = |part: u64| match device {

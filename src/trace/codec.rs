@@ -37,6 +37,8 @@ pub struct Made {
     pub kv: Option<KvType>,
     /// Steps measured before the start: tokens, pairs of query and key, microseconds.
     pub measured: Vec<(u64, u64, u64)>,
+    /// Picoseconds of moving one block to host memory or back, as measured; 0 if unknown.
+    pub block_picos: u64,
 }
 
 impl Default for Header {

@@ -24,9 +24,7 @@ pub fn sentence(event: &Event) -> Option<String> {
             policies.victim,
             policies.order
         ),
-        Event::TenantWeighted { tenant, weight } => {
-            format!("tenant {tenant} has a share of {weight} from here on, relative to 1")
-        }
+        Event::TenantWeighted { .. } => weighted(event)?,
         Event::RequestRefused { request, refusal, .. } => {
             format!("request {request} was refused: {refusal}")
         }
@@ -224,4 +222,9 @@ fn blocks_moved(event: &Event) -> Option<String> {
         ),
         _ => return None,
     })
+}
+
+fn weighted(event: &Event) -> Option<String> {
+    let Event::TenantWeighted { tenant, weight } = event else { return None };
+    Some(format!("tenant {tenant} has a share of {weight} from here on, relative to 1"))
 }

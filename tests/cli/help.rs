@@ -28,6 +28,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bench", "stall"],
     &["bench", "budget"],
     &["bench", "prefill-is-free"],
+    &["bench", "swap-or-recompute"],
     &["bench", "fairness"],
     &["bench", "starvation"],
     &["bench", "knee"],

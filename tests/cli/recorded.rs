@@ -75,8 +75,8 @@ fn traces() {
         (
             r#"[{"conversations": [{"from": "human", "value": "one two three"},
                 {"from": "gpt", "value": "four five"}]}]"#,
-            3,
-            2,
+            5,
+            5,
         ),
     ] {
         std::fs::write(&file, text).expect("a writable folder");

@@ -5,12 +5,12 @@ use super::fake::{self, Answer, FakeRunner, hashed};
 use crate::support::Rows;
 use std::sync::{Arc, Mutex, OnceLock};
 use tilewright::base::{
-    Batching, Clock, FairUnit, Limits, ManualClock, MonotonicClock, Order, Policies, Prefill,
-    TokenId,
+    Batching, Clock, FairUnit, Limits, ManualClock, MonotonicClock, Order, Policies, Preemption,
+    Prefill, TokenId,
 };
 use tilewright::engine::{
-    Engine, EngineConfig, GenerateRequest, ModelCard, Question, ReplayError, Replayed, RunFuture,
-    Runner, SamplingDefaults, StepInput, Stepped, SwapFuture, replay,
+    Engine, EngineConfig, GenerateRequest, Known, ModelCard, Question, ReplayError, Replayed,
+    RunFuture, Runner, SamplingDefaults, StepInput, Stepped, SwapFuture, replay,
 };
 use tilewright::sched::BlockSwap;
 use tilewright::text::Tokenizer;
@@ -52,13 +52,20 @@ impl Runner for Slow {
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
-        self.clock.advance(11 * (out.len() + back.len()) as u64);
+        self.clock.advance(7 + 3 * (out.len() + back.len()) as u64);
         self.inner.swap(out, back)
     }
 }
 
 fn limits() -> Limits {
-    Limits { step_tokens_max: 40, blocks: 8, sequences_max: 6, queue_max: 9, ..Limits::default() }
+    Limits {
+        step_tokens_max: 40,
+        blocks: 8,
+        sequences_max: 6,
+        queue_max: 9,
+        host_blocks: 6,
+        ..Limits::default()
+    }
 }
 
 fn requests() -> Vec<GenerateRequest> {
@@ -135,7 +142,7 @@ fn runner(answer: Answer) -> FakeRunner {
 }
 
 fn again(events: &[Stamped], answer: Answer) -> Replayed {
-    replay(runner(answer), card(), Vec::new(), events).unwrap_or_else(|e| panic!("{e}"))
+    replay(runner(answer), card(), Known::default(), events).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Every choice of policies that times or orders could disturb.
@@ -153,6 +160,7 @@ fn policies() -> Vec<Policies> {
         of(|p| p.order = Order::Fair { unit: FairUnit::Time }),
         of(|p| (p.order, p.prefill) = (Order::Shortest, Prefill::PrefillFirst)),
         of(|p| p.prefill = Prefill::DecodeFirst),
+        of(|p| p.preemption = Preemption::Swap),
     ]
 }
 
@@ -173,7 +181,7 @@ fn check(events: &[Stamped], replayed: &Replayed) {
 }
 
 fn exact() {
-    let mut natural = 0;
+    let (mut natural, mut swapped) = (0, 0);
     for policies in policies() {
         let clock = Arc::new(ManualClock::default());
         let slow = Slow { inner: runner(hashed()), clock: clock.clone() };
@@ -184,8 +192,10 @@ fn exact() {
             matches!(e.event, Event::SequencePreempted { reason: PreemptReason::OutOfBlocks, .. })
         };
         natural += events.iter().filter(full).count();
+        let moved = |e: &&Stamped| matches!(e.event, Event::BlocksSwapped { .. });
+        swapped += events.iter().filter(moved).count();
     }
-    assert!(natural > 0, "the pool ran out");
+    assert!(natural > 0 && swapped > 0, "the pool ran out {natural} times, {swapped} moves");
 }
 
 fn real_clock() {
@@ -240,13 +250,14 @@ fn cut_off() {
         assert_eq!(replayed.tokens, sampled(&events[..cut]), "{cut}");
         assert!(replayed.steps >= events[..cut].iter().filter(ran).count() as u64, "{cut}");
     }
-    assert_eq!(again(&[], hashed()), Replayed::default());
+    let nothing = replay(runner(hashed()), card(), Known::default(), &[]);
+    assert_eq!(nothing, Err(ReplayError::NoStart));
 }
 
 fn refused() {
     let clock = Arc::new(MonotonicClock::default());
     let events = record(clock, runner(hashed()), Policies::default(), |_| {});
-    let told = |events: &[Stamped]| replay(runner(hashed()), card(), Vec::new(), events);
+    let told = |events: &[Stamped]| replay(runner(hashed()), card(), Known::default(), events);
     let without: Vec<_> = events
         .iter()
         .filter(|e| !matches!(e.event, Event::RequestAsked { .. } | Event::PromptGiven { .. }))
@@ -254,6 +265,14 @@ fn refused() {
         .collect();
     assert_eq!(told(&without), Err(ReplayError::NoPrompts));
     assert_eq!(told(&events[5..]), Err(ReplayError::NoStart));
+    let mut guided = events.clone();
+    let first = guided.iter_mut().find_map(|e| match &mut e.event {
+        Event::RequestAsked { asked, request, .. } => Some((asked, *request)),
+        _ => None,
+    });
+    let (asked, request) = first.expect("a request");
+    asked.guided = true;
+    assert_eq!(told(&guided), Err(ReplayError::Guided { request }));
     let mut lossy = events.clone();
     lossy[9].event = Event::EventsDropped { count: 4 };
     assert_eq!(told(&lossy), Err(ReplayError::Lost(4)));

@@ -7,6 +7,7 @@ mod order;
 mod predict;
 mod prefix;
 mod prompts;
+mod swap;
 
 use super::claim::Claim;
 use crate::base::Policies;
@@ -50,6 +51,14 @@ pub const CLAIMS: &[Claim] = &[
         says: "Decoding is bound by memory, so positions of a prompt added to a decoding step cost \
                little more than the step (Sarathi, 2023).",
         run: prompts::prefill_is_free,
+    },
+    Claim {
+        name: "swap-or-recompute",
+        title: "Moving a victim's blocks or computing them again",
+        says: "Computing again costs more than in proportion to the length, moving to host memory \
+               and back in proportion to it and to the link: which costs less depends on length \
+               and device (vLLM, SOSP 2023).",
+        run: swap::swap_or_recompute,
     },
     Claim {
         name: "fairness",

@@ -38,25 +38,16 @@ pub fn prediction(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         let arrivals: Vec<_> = of(101 + n as u64).generator()?.collect();
         let recorded = Recorded::read(&before.events).map_err(SimError::from)?;
         let cost = recorded.cost.ok_or(ClaimError::Empty("prediction"))?;
-        let sim = Ground::Sim { name: "fitted", cost: Cost::Fitted(cost), limits };
+        let (cost, block_picos) = (Cost::Fitted(cost), recorded.block_picos);
+        let sim = Ground::Sim { name: "fitted", cost, block_picos, limits };
         let seen = run(trial.ground, arrivals.clone())?;
         let said = run(&sim, arrivals)?;
-        let off = |of: fn(&Summary) -> f64| (of(&said.summary) / of(&seen.summary) - 1.0).abs();
-        let first: fn(&Summary) -> f64 = |s| s.ttft_ms.p50;
-        let tokens: fn(&Summary) -> f64 = |s| s.output_throughput;
-        table.row([
-            (n + 1).to_string(),
-            format!("{:.2}", first(&seen.summary)),
-            format!("{:.2}", first(&said.summary)),
-            format!("{:.1} %", 100.0 * off(first)),
-            format!("{:.1}", tokens(&seen.summary)),
-            format!("{:.1}", tokens(&said.summary)),
-            format!("{:.1} %", 100.0 * off(tokens)),
-        ]);
-        ttft.push(off(first));
-        rate.push(off(tokens));
-        seen_at.push((n as f64, first(&seen.summary)));
-        said_at.push((n as f64, first(&said.summary)));
+        let (row, off) = compared(n, &seen.summary, &said.summary);
+        table.row(row);
+        ttft.push(off[0]);
+        rate.push(off[1]);
+        seen_at.push((n as f64, seen.summary.ttft_ms.p50));
+        said_at.push((n as f64, said.summary.ttft_ms.p50));
         before = seen;
     }
     let middle = |values: &mut Vec<f64>| {
@@ -86,4 +77,21 @@ pub fn prediction(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         plots: vec![plot],
         values: vec![("ttft_off", ttft), ("throughput_off", rate)],
     })
+}
+
+/// A row of the table, and by how much the first token and the throughput are off.
+fn compared(n: usize, seen: &Summary, said: &Summary) -> (Vec<String>, [f64; 2]) {
+    let off = |seen: f64, said: f64| (said / seen - 1.0).abs();
+    let first = off(seen.ttft_ms.p50, said.ttft_ms.p50);
+    let tokens = off(seen.output_throughput, said.output_throughput);
+    let row = vec![
+        (n + 1).to_string(),
+        format!("{:.2}", seen.ttft_ms.p50),
+        format!("{:.2}", said.ttft_ms.p50),
+        format!("{:.1} %", 100.0 * first),
+        format!("{:.1}", seen.output_throughput),
+        format!("{:.1}", said.output_throughput),
+        format!("{:.1} %", 100.0 * tokens),
+    ];
+    (row, [first, tokens])
 }

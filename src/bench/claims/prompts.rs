@@ -63,6 +63,14 @@ fn quantile(values: &[u64], permille: usize) -> f64 {
     sorted.get(rank).copied().unwrap_or(0) as f64 / 1e3
 }
 
+impl Waits {
+    /// Milliseconds since the prompt came, and of the wait.
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        let millis = |micros: u64| micros as f64 / 1e3;
+        self.during.iter().map(move |w| (millis(w.0 + w.1 - self.arrived), millis(w.1)))
+    }
+}
+
 /// One way to take the prompt.
 struct Way {
     name: String,
@@ -146,10 +154,7 @@ pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
             format!("{:.0}", guest_ttft(&seen.events, long)),
         ]);
         spikes.push((p99, most));
-        let from = waits.arrived;
-        let points = waits.during.iter();
-        let points = points.map(|w| ((w.0 + w.1 - from) as f64 / 1e3, w.1 as f64 / 1e3));
-        series.push(Series::new(&way.name, Style::Points, points));
+        series.push(Series::new(&way.name, Style::Points, waits.points()));
     }
     let plot = Plot {
         title: format!("Waits of {streams} streams while a prompt of {long} tokens comes"),
