@@ -36,7 +36,8 @@ pub enum Command {
     /// Look at a recording, a preset or a server, in the window or as a picture.
     #[cfg(feature = "viewer")]
     #[command(after_help = "Examples:\n  tilewright view run.jsonl\n  tilewright view \
-        http://127.0.0.1:8080\n  tilewright view --preset overload --screenshot blocks.png --view blocks --at 40")]
+        http://127.0.0.1:8080\n  tilewright view --preset overload --screenshot blocks.png \
+        --view blocks --at 40")]
     View(ViewArgs),
     /// Show what a model's files hold: shape, tensors, tokenizer, chat template.
     #[command(after_help = "Example: tilewright inspect model.gguf --json")]

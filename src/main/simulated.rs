@@ -42,6 +42,7 @@ pub fn scene() -> Result<Vec<Stamped>> {
         policies: Policies::default(),
         weights: Vec::new(),
         cost: Cost::Roofline(Roofline::H100_8B),
+        block_picos: Roofline::H100_8B.block_picos(limits.block_size),
         concurrency: None,
         sinks: vec![Box::new(events.clone())],
     };

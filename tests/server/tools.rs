@@ -208,8 +208,8 @@ fn templates() {
         assert!(text.contains(part), "{part:?} in {text}");
     }
     let source = "{% for t in tools %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}\
-                  {{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.zone }}\
-                  {% endfor %};{% endfor %}{{ mood }}";
+                  {{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}\
+                  {{ c.function.arguments.zone }}{% endfor %};{% endfor %}{{ mood }}";
     let card = card();
     let template = Some(card.tokenizer.template(source).unwrap());
     let host = Setup { card: ModelCard { template, ..card }, ..Setup::new(hashed()) }.start();

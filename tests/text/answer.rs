@@ -58,11 +58,15 @@ fn calls(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|(name, arguments)| (name.to_string(), arguments.to_string())).collect()
 }
 
-fn styles() {
-    let (hermes, llama) = (Some(CallStyle::Hermes), Some(CallStyle::Llama));
-    let mistral = Some(CallStyle::Mistral);
-    let brace = r#"{"city": "a } \" {", "n": [1, {"x": null}]}"#;
-    let cases = [
+/// Its style, an answer, what of it is content, and its calls.
+type Answer = (CallStyle, String, &'static str, Vec<(String, String)>);
+
+/// Arguments with marks of the formats in them.
+const BRACE: &str = r#"{"city": "a } \" {", "n": [1, {"x": null}]}"#;
+
+fn hermes() -> Vec<Answer> {
+    let (hermes, brace) = (CallStyle::Hermes, BRACE);
+    vec![
         (
             hermes,
             format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {brace}}}\n</tool_call>"),
@@ -90,10 +94,17 @@ fn styles() {
             "Done.",
             calls(&[("f", "{}")]),
         ),
+    ]
+}
+
+fn llama_and_mistral() -> Vec<Answer> {
+    let (llama, mistral, brace) = (CallStyle::Llama, CallStyle::Mistral, BRACE);
+    vec![
         (
             llama,
             format!(
-                "{{\"name\": \"f\", \"parameters\": {brace}}}; {{\"name\": \"g\", \"parameters\": {{}}}}"
+                "{{\"name\": \"f\", \"parameters\": {brace}}}; \
+                 {{\"name\": \"g\", \"parameters\": {{}}}}"
             ),
             "",
             calls(&[("f", brace), ("g", "{}")]),
@@ -109,7 +120,8 @@ fn styles() {
         (
             mistral,
             format!(
-                "[TOOL_CALLS] [{{\"name\": \"f\", \"arguments\": {brace}}}, {{\"name\": \"g\", \"arguments\": {{}}}}]"
+                "[TOOL_CALLS] [{{\"name\": \"f\", \"arguments\": {brace}}}, \
+                 {{\"name\": \"g\", \"arguments\": {{}}}}]"
             ),
             "",
             calls(&[("f", brace), ("g", "{}")]),
@@ -120,9 +132,12 @@ fn styles() {
             "Yes.",
             calls(&[("f", brace), ("get_it", r#"{"a": 1}"#)]),
         ),
-    ];
-    for (style, text, content, calls) in cases {
-        let found = read(style, false, &text);
+    ]
+}
+
+fn styles() {
+    for (style, text, content, calls) in hermes().into_iter().chain(llama_and_mistral()) {
+        let found = read(Some(style), false, &text);
         assert_eq!(
             found,
             Whole { content: content.to_string(), calls, ..Whole::default() },
