@@ -208,7 +208,8 @@ fn templates() {
         assert!(text.contains(part), "{part:?} in {text}");
     }
     let source = "{% for t in tools %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}\
-                  {{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.zone }}\
+                  {{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}\
+                  {{ c.function.arguments.zone }}\
                   {% endfor %};{% endfor %}{{ mood }}";
     let card = card();
     let template = Some(card.tokenizer.template(source).unwrap());

@@ -93,7 +93,8 @@ fn styles() {
         (
             llama,
             format!(
-                "{{\"name\": \"f\", \"parameters\": {brace}}}; {{\"name\": \"g\", \"parameters\": {{}}}}"
+                "{{\"name\": \"f\", \"parameters\": {brace}}}; \
+                 {{\"name\": \"g\", \"parameters\": {{}}}}"
             ),
             "",
             calls(&[("f", brace), ("g", "{}")]),
@@ -109,7 +110,8 @@ fn styles() {
         (
             mistral,
             format!(
-                "[TOOL_CALLS] [{{\"name\": \"f\", \"arguments\": {brace}}}, {{\"name\": \"g\", \"arguments\": {{}}}}]"
+                "[TOOL_CALLS] [{{\"name\": \"f\", \"arguments\": {brace}}}, \
+                 {{\"name\": \"g\", \"arguments\": {{}}}}]"
             ),
             "",
             calls(&[("f", brace), ("g", "{}")]),

@@ -81,7 +81,9 @@ fn thousand() {
 fn checker() {
     let schema = json!({
         "type": "object", "required": ["a"], "additionalProperties": false,
-        "properties": {"a": {"type": "integer", "minimum": 3}, "b": {"type": "array", "maxItems": 1}},
+        "properties": {
+            "a": {"type": "integer", "minimum": 3}, "b": {"type": "array", "maxItems": 1},
+        },
     });
     let check = |value: Value| valid(&schema, &schema, &value);
     assert_eq!(check(json!({"a": 3, "b": [1]})), Ok(()));

@@ -63,7 +63,8 @@ fn node(draw: &mut Draw, depth: usize, recursive: bool) -> Value {
         7 | 8 => {
             let low = draw.below(3);
             let items = node(draw, depth - 1, recursive);
-            json!({"type": "array", "items": items, "minItems": low, "maxItems": low + draw.below(3)})
+            let high = low + draw.below(3);
+            json!({"type": "array", "items": items, "minItems": low, "maxItems": high})
         }
         9 => {
             let (a, b) = (node(draw, depth - 1, recursive), node(draw, depth - 1, recursive));
