@@ -246,7 +246,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "none"])]
     #[arg(env = "TILEWRIGHT_REASONING_FORMAT", help_heading = "Server")]
     pub reasoning_format: String,
-    /// A folder made by `web/build`: its page is served at / and watches this server.
+    /// A folder made by `web/build`: its page is served at / and watches this server
+    /// [default: none].
     #[arg(long, value_name = "DIR", value_parser = page_folder)]
     #[arg(env = "TILEWRIGHT_PAGE", help_heading = "Server")]
     pub page: Option<PathBuf>,
@@ -489,6 +490,7 @@ pub fn switch() -> BoolishValueParser {
 }
 
 /// A folder that holds the page.
+#[cfg(feature = "server")]
 fn page_folder(text: &str) -> Result<PathBuf, String> {
     let folder = PathBuf::from(text);
     match folder.join("index.html").is_file() {
