@@ -34,7 +34,7 @@ pub struct Asked {
     /// Answers were held to a grammar, which the stream does not hold.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub guided: bool,
-    /// Tokens of the answer that were there before its first: what a grammar starts behind.
+    /// Control tokens whose text is content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<TokenId>,
     pub tenant: u32,
