@@ -70,11 +70,12 @@ pub fn router(config: ServerConfig, model: watch::Receiver<ModelState>) -> Route
         .route("/v1/engine/events", get(state::events))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
+    let key = from_fn_with_state(app.clone(), access::require_key);
     let router = match &app.config.page {
-        Some(folder) => page::add(router, folder),
-        None => router,
+        // Every route of the API needs a key; what is none of them can only be a file.
+        Some(folder) => page::add(router.route_layer(key), folder),
+        None => router.layer(key),
     };
-    let router = router.layer(from_fn_with_state(app.clone(), access::require_key));
     let router = match cors {
         Some(cors) => router.layer(cors),
         None => router,
