@@ -13,7 +13,7 @@ use super::structured::{self, Form};
 use super::tools::{self, ToolChoice, Tools};
 use crate::base::TokenId;
 use crate::engine::{EngineHandle, TOP_LOGPROBS_MAX};
-use crate::text::{CallStyle, Grammar, GrammarSource, Tokenizer};
+use crate::text::{CallStyle, Calling, Grammar, GrammarSource, Tokenizer};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value};
@@ -102,13 +102,23 @@ fn ready(
     };
     let part = form.as_ref().filter(|_| tools.is_some()).map(|form| &form.source);
     let compile = |source: GrammarSource| {
-        let grammar = app.grammars(engine)?.compile(&source, part, lead);
-        grammar.map_err(|error| tools::fault(&error, field))
+        let grammars = app.grammars(engine)?;
+        grammars.compile(&source, part, lead).map_err(|error| {
+            // A fault of the form within is not told of the tools.
+            let own = form.as_ref().filter(|_| part.is_some()).and_then(|form| {
+                let error = grammars.compile(&form.source, None, lead).err()?;
+                Some(tools::fault(&error, &form.field))
+            });
+            own.unwrap_or_else(|| tools::fault(&error, field))
+        })
     };
     let grammar = wanted.map(compile).transpose()?;
     let shown = shown(&card.tokenizer, style, thinks);
     let named = tools.is_some_and(|tools| matches!(tools.choice, ToolChoice::Named(_)));
-    let reading = Reading { style, thinks, thinking, named };
+    let calling = |(tools, style): (&Tools, _)| {
+        Arc::new(Calling { style, tools: tools.names(), or_form: form.is_some() })
+    };
+    let reading = Reading { calling: tools.zip(style).map(calling), thinks, thinking, named };
     Ok(Ready { ids, grammar, shown, reading: (thinks || style.is_some()).then_some(reading) })
 }
 

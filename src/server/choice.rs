@@ -4,9 +4,10 @@
 use super::logprobs::{self, TextLogprobs};
 use crate::base::TokenId;
 use crate::engine::{ModelCard, Output, TokenLogprobs, Usage};
-use crate::text::{AnswerParser, CallStyle, Piece};
+use crate::text::{AnswerParser, CallStyle, Calling, Piece};
 use crate::trace::FinishReason;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Which of the two routes answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,10 +27,10 @@ pub(super) struct Asked {
 }
 
 /// How the parts of a chat answer are told apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Reading {
     /// How tools are called, if they may be.
-    pub style: Option<CallStyle>,
+    pub calling: Option<Arc<Calling>>,
     /// `<think>` tells of thoughts; the prompt has opened one.
     pub thinks: bool,
     pub thinking: bool,
@@ -55,8 +56,7 @@ struct Call {
 
 impl Parts {
     fn new(reading: Reading, salt: String) -> Self {
-        let Reading { style, thinks, thinking, .. } = reading;
-        let parser = AnswerParser::new(style, thinks, thinking);
+        let parser = AnswerParser::new(reading.calling.clone(), reading.thinks, reading.thinking);
         Self { reading, parser, thought: String::new(), calls: Vec::new(), salt }
     }
 
@@ -88,7 +88,7 @@ impl Parts {
 
     /// Mistral's templates insist on nine letters and digits.
     fn call_id(&self, index: usize) -> String {
-        match self.reading.style {
+        match self.reading.calling.as_ref().map(|calling| calling.style) {
             Some(CallStyle::Mistral) => {
                 let tail = &self.salt[self.salt.len().saturating_sub(6)..];
                 format!("{:03}{tail}", index % 1000)

@@ -70,8 +70,8 @@ pub(super) async fn generate(
             generations.push(generation);
             let (asked, ids) = (params.asked(shape), prompt.ids.clone());
             let mut choice = Choice::new(asked, index, ids, prompt.text.clone());
-            if let Some(reading) = params.reading {
-                choice.read_parts(reading, app.fresh_id());
+            if let Some(reading) = &params.reading {
+                choice.read_parts(reading.clone(), app.fresh_id());
             }
             reply.choices.push(choice);
         }

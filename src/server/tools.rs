@@ -66,6 +66,10 @@ impl Tools {
         Ok(Some(Self { sent: Value::Array(sent.clone()), list, choice, parallel }))
     }
 
+    pub fn names(&self) -> Vec<String> {
+        self.list.iter().map(|tool| tool.name.clone()).collect()
+    }
+
     /// True where the answer can be nothing but calls.
     pub fn forced(&self) -> bool {
         self.choice != ToolChoice::Auto

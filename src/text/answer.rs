@@ -2,6 +2,7 @@
 //! says, and the tools it calls. Concatenated pieces do not depend on how the text was cut.
 
 use super::call::{CallPiece, CallReader, Step, ValueScan, Within};
+use std::sync::Arc;
 
 /// How a model writes that it calls a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +41,22 @@ impl CallStyle {
             Self::Llama => "<|python_tag|>",
             Self::Mistral => "[TOOL_CALLS]",
         }
+    }
+}
+
+/// The calls that an answer may hold. What names none of these tools is text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Calling {
+    pub style: CallStyle,
+    pub tools: Vec<String>,
+    /// The answer may be a form instead, in which a `name` may be anything, a tool's too: a call
+    /// has arguments beside it.
+    pub or_form: bool,
+}
+
+impl Calling {
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool == name)
     }
 }
 
@@ -86,13 +103,13 @@ enum State {
 /// Tells the parts of one answer apart.
 #[derive(Debug)]
 pub struct AnswerParser {
-    style: Option<CallStyle>,
+    calling: Option<Arc<Calling>>,
     thinks: bool,
     state: State,
     /// Text that may be the beginning of a marker, or space that may come before one.
     held: String,
-    /// An opening came and its call has not begun.
-    opened: bool,
+    /// An opening whose call has not begun, with the space before it and what came after it.
+    opened: String,
     /// In a list of calls.
     listed: bool,
     calls: usize,
@@ -104,15 +121,15 @@ pub struct AnswerParser {
 }
 
 impl AnswerParser {
-    /// `style`: how tools are called, if they may be. `thinks`: `<think>` tells of thoughts, and
-    /// with `thinking` the prompt has opened it already.
-    pub fn new(style: Option<CallStyle>, thinks: bool, thinking: bool) -> Self {
+    /// `calling`: the calls, if there may be any. `thinks`: `<think>` tells of thoughts, and with
+    /// `thinking` the prompt has opened it already.
+    pub fn new(calling: Option<Arc<Calling>>, thinks: bool, thinking: bool) -> Self {
         Self {
-            style,
+            calling,
             thinks,
             state: if thinking { State::Thinking } else { State::Start },
             held: String::new(),
-            opened: false,
+            opened: String::new(),
             listed: false,
             calls: 0,
             begun: false,
@@ -135,21 +152,19 @@ impl AnswerParser {
     /// The answer is over: what was held back.
     pub fn finish(&mut self) -> Vec<Piece> {
         let held = std::mem::take(&mut self.held);
-        let opening = self.opening();
+        let opened = std::mem::take(&mut self.opened);
         match std::mem::replace(&mut self.state, State::Content) {
             State::Thinking => self.think(&held),
-            State::Call { reader, raw } if !reader.named() => self.say(&(opening + &raw)),
-            State::Name(name) => self.say(&(opening + &name)),
-            State::Start | State::Content | State::Between => self.say(&(opening + &held)),
+            State::Call { reader, raw } if !reader.named() => self.say(&(opened + &raw)),
+            State::Name(name) => self.say(&(opened + &name)),
+            State::Start | State::Content | State::Between => self.say(&(opened + &held)),
             State::Call { .. } | State::Arguments(_) => {}
         }
         std::mem::take(&mut self.out)
     }
 
-    /// The opening that turned out to open nothing.
-    fn opening(&mut self) -> String {
-        let opened = std::mem::take(&mut self.opened);
-        self.style.filter(|_| opened).map_or("", CallStyle::opening).to_string()
+    fn style(&self) -> Option<CallStyle> {
+        self.calling.as_ref().map(|calling| calling.style)
     }
 
     fn take(&mut self, c: char) {
@@ -177,9 +192,14 @@ impl AnswerParser {
             }
             return;
         }
-        if self.style == Some(CallStyle::Llama) && text == "{" {
+        if let Some(calling) = self.calling.clone()
+            && calling.style == CallStyle::Llama
+            && text == "{"
+        {
+            let before = self.held.trim_end_matches(c);
+            self.opened = if self.thought { String::new() } else { before.to_string() };
             self.held.clear();
-            return self.begin_call(c);
+            return self.begin_call(c, calling);
         }
         self.state = State::Content;
         let held = std::mem::take(&mut self.held);
@@ -205,14 +225,17 @@ impl AnswerParser {
 
     fn saying(&mut self, c: char) {
         self.held.push(c);
-        let Some(style) = self.style else {
+        let Some(style) = self.style() else {
             let held = std::mem::take(&mut self.held);
             return self.say(&held);
         };
         if let Some(said) = self.held.strip_suffix(style.opening()) {
+            // Space before the opening is text only if the opening is.
             let said = said.trim_end().to_string();
+            let space = self.held[said.len()..].trim_end_matches(style.opening()).to_string();
             self.held.clear();
-            (self.state, self.opened) = (State::Between, true);
+            (self.state, self.opened) = (State::Between, space);
+            self.open(style);
             return self.say(&said);
         }
         let keep = tail(&self.held, &[style.opening()]);
@@ -220,24 +243,42 @@ impl AnswerParser {
         self.say(&ready);
     }
 
+    fn open(&mut self, style: CallStyle) {
+        self.opened.push_str(style.opening());
+        self.listed = false;
+    }
+
     fn between(&mut self, c: char) {
-        let style = self.style.unwrap_or(CallStyle::Hermes);
+        let Some(calling) = self.calling.clone() else { return self.outside(&c.to_string()) };
+        let style = calling.style;
         if !self.held.is_empty() {
             return self.marker(c, style);
         }
+        let fresh = self.opened.trim_end().ends_with(style.opening());
         match (c, style) {
-            (c, _) if c.is_whitespace() => {}
-            ('{', _) => self.begin_call(c),
+            ('{', _) => self.begin_call(c, calling),
             ('<', CallStyle::Hermes | CallStyle::Llama) => self.held.push(c),
-            (';', CallStyle::Llama) => {}
-            ('[', CallStyle::Mistral) if self.opened => {
-                (self.opened, self.listed) = (false, true);
+            (';', CallStyle::Llama) => self.around(";"),
+            ('[', CallStyle::Mistral) if fresh => {
+                self.listed = true;
+                self.around("[");
             }
-            (',', CallStyle::Mistral) if self.listed => {}
-            (']', CallStyle::Mistral) if self.listed => self.listed = false,
+            (',', CallStyle::Mistral) if self.listed => self.around(","),
+            (']', CallStyle::Mistral) if self.listed => {
+                self.listed = false;
+                self.around("]");
+            }
             ('[', CallStyle::Mistral) => self.held.push(c),
-            (c, CallStyle::Mistral) if self.opened => self.state = State::Name(c.to_string()),
+            (c, _) if c.is_whitespace() => self.around(c.encode_utf8(&mut [0; 4])),
+            (c, CallStyle::Mistral) if fresh => self.state = State::Name(c.to_string()),
             _ => self.outside(&c.to_string()),
+        }
+    }
+
+    /// Takes what stands around calls; it stays text if none comes after the opening.
+    fn around(&mut self, text: &str) {
+        if !self.opened.is_empty() {
+            self.opened.push_str(text);
         }
     }
 
@@ -245,9 +286,10 @@ impl AnswerParser {
     fn marker(&mut self, c: char, style: CallStyle) {
         self.held.push(c);
         if self.held == style.opening() {
-            self.opened = true;
+            self.open(style);
             self.held.clear();
         } else if self.held == CALLED {
+            self.around(CALLED);
             self.held.clear();
         } else if ![CALLED, style.opening()].iter().any(|m| m.starts_with(&self.held)) {
             let held = std::mem::take(&mut self.held);
@@ -257,14 +299,21 @@ impl AnswerParser {
 
     /// Text where a call or its end was due.
     fn outside(&mut self, text: &str) {
-        let opening = self.opening();
-        self.say(&opening);
+        let opened = std::mem::take(&mut self.opened);
+        self.say(&opened);
         self.state = State::Content;
         text.chars().for_each(|c| self.take(c));
     }
 
-    fn begin_call(&mut self, c: char) {
-        self.state = State::Call { reader: CallReader::default(), raw: String::new() };
+    /// What was to be a call is none, so nothing of this answer is one any more.
+    fn no_call(&mut self, text: &str) {
+        let opened = std::mem::take(&mut self.opened);
+        (self.calling, self.state) = (None, State::Content);
+        self.say(&(opened + text));
+    }
+
+    fn begin_call(&mut self, c: char, calling: Arc<Calling>) {
+        self.state = State::Call { reader: CallReader::new(calling), raw: String::new() };
         self.call(c);
     }
 
@@ -282,12 +331,7 @@ impl AnswerParser {
             Step::More => {}
             Step::Closed => self.state = State::Between,
             Step::Broken if named => self.state = State::Between,
-            Step::Broken => {
-                let opening = self.opening();
-                // It is no call, so nothing of this answer is one any more.
-                (self.style, self.state) = (None, State::Content);
-                self.say(&(opening + &raw));
-            }
+            Step::Broken => self.no_call(&raw),
         }
     }
 
@@ -297,7 +341,11 @@ impl AnswerParser {
             name.push(c);
             return;
         }
-        let name = name.trim().trim_end_matches(ARGUMENTS).trim().to_string();
+        let raw = std::mem::take(name) + "{";
+        let name = raw.trim_end_matches('{').trim_end_matches(ARGUMENTS).trim().to_string();
+        if !self.calling.as_ref().is_some_and(|calling| calling.knows(&name)) {
+            return self.no_call(&raw);
+        }
         self.piece(CallPiece::Name(name));
         self.piece(CallPiece::Arguments(c.to_string()));
         self.state = State::Arguments(ValueScan::start(c));
@@ -317,7 +365,7 @@ impl AnswerParser {
             CallPiece::Name(name) => {
                 let index = self.calls;
                 self.calls += 1;
-                self.opened = false;
+                self.opened.clear();
                 self.out.push(Piece::Call { index, name });
             }
             CallPiece::Arguments(more) => {

@@ -2,7 +2,9 @@
 //! `arguments` (or `parameters`) in any order. Arguments are passed on as they are written, as
 //! soon as the name is known.
 
+use super::answer::Calling;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What became known of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,13 +19,12 @@ pub(super) enum Step {
     More,
     /// The object is closed.
     Closed,
-    /// This is no call: no object, not JSON, or without a name.
+    /// This is no call: no object, not JSON, or without the name of a tool.
     Broken,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
-    #[default]
     Open,
     BeforeKey,
     Key,
@@ -92,20 +93,38 @@ impl ValueScan {
 }
 
 /// Reads one call.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(super) struct CallReader {
+    calling: Arc<Calling>,
     part: Part,
     key: String,
     value: String,
     scan: ValueScan,
     escaped: bool,
+    /// A tool's name that is not out yet.
+    name: Option<String>,
     named: bool,
-    /// Arguments that came before the name, or that are written as a string.
+    /// Arguments that wait for the name.
     held: String,
     told: bool,
 }
 
 impl CallReader {
+    pub fn new(calling: Arc<Calling>) -> Self {
+        Self {
+            calling,
+            part: Part::Open,
+            key: String::new(),
+            value: String::new(),
+            scan: ValueScan::default(),
+            escaped: false,
+            name: None,
+            named: false,
+            held: String::new(),
+            told: false,
+        }
+    }
+
     /// True once the name is out, so that the call cannot be taken back.
     pub fn named(&self) -> bool {
         self.named
@@ -183,17 +202,25 @@ impl CallReader {
         if self.value.is_empty() {
             self.value.push(c);
         }
-        match self.named {
-            true => self.tell(&c.to_string(), out),
-            false => self.held.push(c),
-        }
+        self.held.push(c);
+        self.tell(out);
     }
 
-    fn tell(&mut self, text: &str, out: &mut Vec<CallPiece>) {
+    /// Lets out what is certain: the name, then the arguments.
+    fn tell(&mut self, out: &mut Vec<CallPiece>) {
+        let certain = !(self.calling.or_form && self.held.is_empty());
+        if let Some(name) = self.name.take_if(|_| certain) {
+            self.named = true;
+            out.push(CallPiece::Name(name));
+        }
+        if !self.named || self.held.is_empty() {
+            return;
+        }
         self.told = true;
+        let text = std::mem::take(&mut self.held);
         match out.last_mut() {
-            Some(CallPiece::Arguments(last)) => last.push_str(text),
-            _ => out.push(CallPiece::Arguments(text.to_string())),
+            Some(CallPiece::Arguments(last)) => last.push_str(&text),
+            _ => out.push(CallPiece::Arguments(text)),
         }
     }
 
@@ -202,19 +229,13 @@ impl CallReader {
         let string = || serde_json::from_str::<Value>(&self.value).ok()?.as_str().map(String::from);
         if self.is_arguments() && self.value.starts_with('"') {
             let Some(text) = string() else { return Step::Broken };
-            match self.named {
-                true => self.tell(&text, out),
-                false => self.held.push_str(&text),
-            }
-        } else if self.key == "name" && !self.named {
-            let Some(name) = string() else { return Step::Broken };
-            self.named = true;
-            out.push(CallPiece::Name(name));
-            let held = std::mem::take(&mut self.held);
-            if !held.is_empty() {
-                self.tell(&held, out);
-            }
+            self.held.push_str(&text);
+        } else if self.key == "name" && self.name.is_none() && !self.named {
+            let name = string().filter(|name| self.calling.knows(name));
+            let Some(name) = name else { return Step::Broken };
+            self.name = Some(name);
         }
+        self.tell(out);
         Step::More
     }
 
@@ -223,7 +244,8 @@ impl CallReader {
             return Step::Broken;
         }
         if !self.told {
-            self.tell("{}", out);
+            self.held.push_str("{}");
+            self.tell(out);
         }
         Step::Closed
     }

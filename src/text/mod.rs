@@ -27,7 +27,7 @@ mod tokenizer;
 mod vocab;
 
 pub use added::Markers;
-pub use answer::{AnswerParser, CallStyle, Piece};
+pub use answer::{AnswerParser, CallStyle, Calling, Piece};
 pub use choose::{ChosenTemplate, TemplateSources};
 pub use error::TextError;
 #[cfg(feature = "grammar")]

@@ -1,11 +1,13 @@
 //! Rows of `text`: answers told apart into thoughts, content and calls, however the text is cut.
 
 use crate::support::Rows;
-use tilewright::text::{AnswerParser, CallStyle, Piece};
+use std::sync::Arc;
+use tilewright::text::{AnswerParser, CallStyle, Calling, Piece};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("text::calls_of_every_style", styles);
     rows.add("text::what_is_no_call_stays_text", no_calls);
+    rows.add("text::a_call_names_a_tool", names);
     rows.add("text::thoughts_are_told_apart", thoughts);
     rows.add("text::calls_come_in_two_stages", stages);
     rows.add("text::style_follows_the_template", of_template);
@@ -20,7 +22,13 @@ struct Whole {
 }
 
 fn parser(style: Option<CallStyle>, thinks: bool) -> AnswerParser {
-    AnswerParser::new(style, thinks, false)
+    AnswerParser::new(style.map(|style| calling(style, false)), thinks, false)
+}
+
+/// The calls of the tools that these rows know.
+fn calling(style: CallStyle, or_form: bool) -> Arc<Calling> {
+    let tools = ["f", "g", "get_it"].map(String::from).to_vec();
+    Arc::new(Calling { style, tools, or_form })
 }
 
 fn whole(parser: &mut AnswerParser, parts: &[&str]) -> Whole {
@@ -43,13 +51,17 @@ fn whole(parser: &mut AnswerParser, parts: &[&str]) -> Whole {
 
 /// The same whether the text comes at once, in characters, or in two parts cut anywhere.
 fn read(style: Option<CallStyle>, thinks: bool, text: &str) -> Whole {
-    let found = whole(&mut parser(style, thinks), &[text]);
+    read_by(|| parser(style, thinks), text)
+}
+
+fn read_by(parser: impl Fn() -> AnswerParser, text: &str) -> Whole {
+    let found = whole(&mut parser(), &[text]);
     let characters: Vec<String> = text.chars().map(String::from).collect();
     let parts: Vec<&str> = characters.iter().map(String::as_str).collect();
-    assert_eq!(whole(&mut parser(style, thinks), &parts), found, "{text:?} by characters");
+    assert_eq!(whole(&mut parser(), &parts), found, "{text:?} by characters");
     for (at, _) in text.char_indices() {
         let (a, b) = text.split_at(at);
-        assert_eq!(whole(&mut parser(style, thinks), &[a, b]), found, "{text:?} cut at {at}");
+        assert_eq!(whole(&mut parser(), &[a, b]), found, "{text:?} cut at {at}");
     }
     found
 }
@@ -163,16 +175,47 @@ fn no_calls() {
         "<tool_call>{\"na",
         "<tool_call>",
         "<tool_call>{\"arguments\": {}}</tool_call>",
+        "Look: \n <tool_call> \n nothing",
+        "<tool_call></tool_call> <tool_call> x",
     ] {
         let found = read(hermes, false, text);
         assert_eq!(found.calls, calls(&[]), "{text}");
         assert_eq!(found.content, text);
     }
+    for text in ["[TOOL_CALLS] [", "[TOOL_CALLS][, ] none", "[TOOL_CALLS] [x]", "a [TOOL_CALLS] f"]
+    {
+        assert_eq!(read(Some(CallStyle::Mistral), false, text).content, text);
+    }
+    assert_eq!(read(Some(CallStyle::Llama), false, " \n{} ").content, " \n{} ");
     let json = r#"{"answer": {"name": "x"}, "b": 2} and more"#;
     assert_eq!(read(Some(CallStyle::Llama), false, json).content, json);
     // Without a style nothing is sought.
     let text = "<tool_call>{\"name\": \"f\"}</tool_call>";
     assert_eq!(read(None, false, text).content, text);
+}
+
+/// A name that is no tool's makes no call, whatever stands beside it; and where the answer may be
+/// a form, a tool's name alone makes none either.
+fn names() {
+    let llama = CallStyle::Llama;
+    for (style, text) in [
+        (llama, r#"{"name": "Rome", "parameters": {"a": 1}}"#),
+        (llama, r#"{"parameters": {"a": 1}, "name": "Rome"} and more"#),
+        (CallStyle::Hermes, r#"A. <tool_call>{"name": "F", "arguments": {}}</tool_call>"#),
+        (CallStyle::Mistral, r#"[TOOL_CALLS] [{"name": "h", "arguments": {}}]"#),
+        (CallStyle::Mistral, r#"[TOOL_CALLS] h[ARGS]{"a": 1}"#),
+    ] {
+        let found = read(Some(style), false, text);
+        assert_eq!((found.content.as_str(), found.calls), (text, calls(&[])));
+    }
+    let reads = |or_form, text: &str| {
+        read_by(|| AnswerParser::new(Some(calling(llama, or_form)), false, false), text)
+    };
+    let form = r#"{"name": "f", "city": "Rome"}"#;
+    assert_eq!(reads(true, form).content, form);
+    assert_eq!(reads(false, form).calls, calls(&[("f", "{}")]));
+    let call = r#"{"name": "f", "parameters": {"a": 1}}"#;
+    assert_eq!(reads(true, call).calls, calls(&[("f", r#"{"a": 1}"#)]));
 }
 
 fn thoughts() {
