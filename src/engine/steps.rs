@@ -237,10 +237,13 @@ impl<R: Runner> Engine<R> {
         let empty = self.plan.rows.is_empty();
         // Of an empty step, nothing else tells when it began.
         self.emit(if empty { began } else { planned });
-        if let Err(error) = self.swap().await {
-            self.abandon_plan();
-            return self.fail_all(&GenerateError::Run(error));
-        }
+        let moving = match self.swap().await {
+            Ok(micros) => micros,
+            Err(error) => {
+                self.abandon_plan();
+                return self.fail_all(&GenerateError::Run(error));
+            }
+        };
         if empty {
             return self.empty_plan();
         }
@@ -278,7 +281,8 @@ impl<R: Runner> Engine<R> {
                     build_micros: built - planned,
                     device_micros: ran - built,
                 });
-                self.times.observe(work, ran - began);
+                // Moving has a price of its own.
+                self.times.observe(work, (ran - began).saturating_sub(moving));
                 self.sched.charge_time(&self.plan, ran - built);
                 self.commit(output, ran);
             }
@@ -289,12 +293,13 @@ impl<R: Runner> Engine<R> {
         }
     }
 
-    /// Moves blocks to host memory and back as the plan says, and learns what that costs.
-    async fn swap(&mut self) -> Result<(), RunError> {
+    /// Moves blocks to host memory and back as the plan says, and learns what that costs; the
+    /// microseconds it took.
+    async fn swap(&mut self) -> Result<u64, RunError> {
         let (out, back) = (&self.plan.swaps_out, &self.plan.swaps_in);
         let count = out.len() + back.len();
         if count == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let began = self.clock.now_micros();
         let block_bytes = self.runner.swap(out, back).await?;
@@ -309,7 +314,7 @@ impl<R: Runner> Engine<R> {
             bytes: block_bytes * count as u64,
             micros,
         });
-        Ok(())
+        Ok(micros)
     }
 
     /// Sets how many tokens the next step may have, where a target of step time says so.

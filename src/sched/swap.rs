@@ -24,7 +24,7 @@ pub struct WorkCosts {
     /// Computing one token, and reading one key for it.
     pub token_picos: u64,
     pub pair_picos: u64,
-    /// Moving one block, one way.
+    /// Moving one block, one way; 0 while unknown, and `auto` then moves none.
     pub block_picos: u64,
 }
 
@@ -64,7 +64,7 @@ impl Scheduler {
         let swaps = match self.policies.preemption {
             Preemption::Recompute => false,
             Preemption::Swap => possible,
-            Preemption::Auto => possible && moving < computing,
+            Preemption::Auto => possible && costs.block_picos > 0 && moving < computing,
         };
         Method {
             method: if swaps { PreemptMethod::Swap } else { PreemptMethod::Recompute },

@@ -5,7 +5,7 @@
 
 use crate::support::root;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
@@ -27,6 +27,8 @@ pub struct Knobs {
     answer: Answer,
     /// The device is lost when this step comes.
     pub lost_at: AtomicU64,
+    /// The device is lost when blocks are moved.
+    pub lost_in_swap: AtomicBool,
     /// The thread panics when this step comes.
     pub panic_at: AtomicU64,
     /// Rows whose history holds this id have logits that are not finite.
@@ -49,6 +51,7 @@ impl Knobs {
         Self {
             answer,
             lost_at: AtomicU64::new(u64::MAX),
+            lost_in_swap: AtomicBool::new(false),
             panic_at: AtomicU64::new(u64::MAX),
             poison: AtomicU64::new(u64::MAX),
             steps: AtomicU64::new(0),
@@ -209,6 +212,10 @@ impl Runner for FakeRunner {
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        if self.knobs.lost_in_swap.load(Ordering::SeqCst) {
+            let lost = RunError::DeviceLost("planted".to_string());
+            return Box::pin(std::future::ready(Err(lost)));
+        }
         let size = self.block_size;
         for swap in out {
             let at = swap.block.index() * size;

@@ -3,7 +3,7 @@
 use super::fake::{World, hashed, limits};
 use crate::support::Rows;
 use std::sync::atomic::Ordering;
-use tilewright::base::{Limits, TokenId};
+use tilewright::base::{Limits, Preemption, TokenId};
 use tilewright::engine::{
     EngineState, GenerateError, GenerateRequest, Output, RunError, Stepped, SubmitError,
 };
@@ -11,6 +11,7 @@ use tilewright::engine::{
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::not_finite_ends_one_request", not_finite_ends_one_request);
     rows.add("engine::lost_device_fails_all", lost_device_fails_all);
+    rows.add("engine::device_lost_while_blocks_move", lost_in_swap);
     rows.add("engine::slow_reader_is_bounded_then_cancelled", slow_reader);
 }
 
@@ -83,4 +84,27 @@ fn slow_reader() {
     assert_eq!(outputs.len(), 8 + 1);
     assert_eq!(outputs.last(), Some(&Output::Failed(GenerateError::SlowReader(8))));
     assert_eq!(world.handle.status().requests_cancelled, 1);
+}
+
+/// In a step with rows, and in one that only preempts.
+fn lost_in_swap() {
+    for requests in [1, 3] {
+        let limits = Limits { host_blocks: 8, ..limits() };
+        let mut world = World::with(limits, hashed(), |config| {
+            config.policies.preemption = Preemption::Swap;
+            config.force_preemption_every = Some(4);
+        });
+        let open: Vec<_> =
+            (0..requests).map(|i| world.handle.submit(request(400 + i, 50)).unwrap()).collect();
+        world.knobs.lost_in_swap.store(true, Ordering::SeqCst);
+        let steps = (0..9).take_while(|_| world.step() == Stepped::Ran).count();
+        assert_eq!(steps, 3, "the fourth preempts");
+        for generation in open {
+            let error = pollster::block_on(generation.collect()).unwrap_err();
+            assert_eq!(error, GenerateError::Run(RunError::DeviceLost("planted".to_string())));
+        }
+        let status = world.handle.status();
+        assert!(matches!(&status.state, EngineState::Failed(why) if why.contains("planted")));
+        assert_eq!((status.open, status.blocks_used), (0, 0));
+    }
 }

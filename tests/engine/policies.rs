@@ -6,8 +6,8 @@ use crate::support::Rows;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tilewright::base::{
-    Batching, Clock, FairUnit, Limits, ManualClock, MonotonicClock, Order, Policies, Prefill,
-    TokenId,
+    Batching, Clock, FairUnit, Limits, ManualClock, MonotonicClock, Order, Policies, Preemption,
+    Prefill, TokenId,
 };
 use tilewright::engine::{
     Engine, EngineConfig, GenerateError, GenerateRequest, Generation, RunFuture, Runner,
@@ -17,6 +17,7 @@ use tilewright::sched::BlockSwap;
 use tilewright::trace::{Event, RingSink, StepTime, Work};
 
 pub fn rows(rows: &mut Rows) {
+    rows.add("engine::moving_blocks_is_no_part_of_a_step", moving_blocks_is_no_part_of_a_step);
     rows.add("engine::padding_changes_nothing", padding_changes_nothing);
     rows.add("engine::filling_batch_sleeps_and_starts", filling_batch_sleeps_and_starts);
     rows.add("engine::filling_batch_starts_on_the_thread", filling_batch_starts_on_the_thread);
@@ -326,6 +327,8 @@ fn step_time_keeps_what_it_knows() {
 struct Timed<R> {
     inner: R,
     clock: Arc<ManualClock>,
+    /// Of all blocks moved before a step.
+    swap_micros: u64,
 }
 
 impl<R: Runner> Runner for Timed<R> {
@@ -337,8 +340,42 @@ impl<R: Runner> Runner for Timed<R> {
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
+        self.clock.advance(self.swap_micros);
         self.inner.swap(out, back)
     }
+}
+
+/// What a step of three tokens was last taken to cost; moving blocks takes `swap_micros` before
+/// every third.
+fn step_micros(swap_micros: u64) -> u64 {
+    let clock = Arc::new(ManualClock::default());
+    let limits = Limits { host_blocks: 64, ..limits() };
+    let mut config = config(limits, &clock);
+    config.policies.preemption = Preemption::Swap;
+    config.policies.itl_target_micros = Some(20_000);
+    config.force_preemption_every = Some(3);
+    let events = Arc::new(Mutex::new(RingSink::new(1 << 16)));
+    config.sinks.push(Box::new(events.clone()));
+    let (inner, _) = super::fake::runner(&limits, hashed());
+    let mut engine = Engine::new(Timed { inner, clock, swap_micros }, card(), config);
+    let handle = engine.handle();
+    let _open: Vec<_> =
+        (0..3).map(|n| handle.submit(request(n, 60 + n as usize, 60)).unwrap()).collect();
+    (0..120).for_each(|_| drop(pollster::block_on(engine.step())));
+    let events = events.lock().unwrap();
+    assert!(events.events().any(|e| matches!(e.event, Event::BlocksSwapped { .. })));
+    let costs = events.events().filter_map(|e| match e.event {
+        Event::BudgetChosen { fixed_micros, token_nanos, .. } => {
+            Some(fixed_micros + 3 * token_nanos / 1000)
+        }
+        _ => None,
+    });
+    costs.last().expect("a budget")
+}
+
+fn moving_blocks_is_no_part_of_a_step() {
+    let (free, slow) = (step_micros(0), step_micros(50_000));
+    assert!(free > 500 && free.abs_diff(slow) * 20 < free, "{free} {slow}");
 }
 
 /// Step times under a target, with prompts arriving beside what decodes; nothing was measured.
@@ -350,7 +387,7 @@ fn times_under(target: Option<u32>) -> Vec<u64> {
     let events = Arc::new(Mutex::new(RingSink::new(1 << 18)));
     config.sinks.push(Box::new(events.clone()));
     let (inner, _) = super::fake::runner(&limits, hashed());
-    let mut engine = Engine::new(Timed { inner, clock }, card(), config);
+    let mut engine = Engine::new(Timed { inner, clock, swap_micros: 0 }, card(), config);
     let handle = engine.handle();
     let mut open = Vec::new();
     for step in 0..600 {

@@ -200,7 +200,7 @@ fn swap_keeps_what_was_computed() {
 
 fn auto_swaps_where_that_is_cheaper() {
     for (token_picos, block_picos, swaps) in
-        [(1_000_000, 100, true), (100, 1_000_000, false), (0, 0, false)]
+        [(1_000_000, 100, true), (100, 1_000_000, false), (0, 0, false), (1_000_000, 0, false)]
     {
         let mut world = two_in_four_blocks(2, Preemption::Auto);
         world.sched.set_costs(WorkCosts { token_picos, pair_picos: 0, block_picos });
