@@ -24,7 +24,7 @@ pub use latent::Latent;
 pub use load::{Budget, Model, Options, Progress};
 pub use names::Dialect;
 pub use rename::{Place, Renamed, renamed};
-pub use rope::Scaling;
+pub use rope::{Scaling, yarn_attention};
 pub use self_check::self_check;
 pub use spec::{Moe, Rope, Rotation, Spec};
 

@@ -140,7 +140,7 @@ impl Scaling {
 }
 
 /// YaRN's factor of cos and sin, weighed by `scale`.
-pub(super) fn yarn_attention(factor: f32, scale: f32) -> f32 {
+pub fn yarn_attention(factor: f32, scale: f32) -> f32 {
     if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
 }
 

@@ -1,8 +1,9 @@
 //! `convert`: a checkpoint as the other kind of file says the same model, and back again.
 
-use super::craft::Checkpoint;
+use super::craft::{Checkpoint, Stored, U32, append};
 use super::{LOGITS_TOLERANCE, check_logits, fable_path, golden, table};
 use crate::support::{Decoder, On, Rows, python, shared};
+use crate::weights::build::Gguf;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add_if(latent, "models::blocks_deepseek-moe", |path| blocks_of(&path));
     rows.add("models::convert_fable_with_its_tokenizer", fable_with_its_tokenizer);
     rows.add("models::convert_refuses", refuses);
+    rows.add("models::convert_refuses_shapes", refuses_shapes);
     rows.add_if(python("gguf"), "models::convert_opens_in_the_gguf_package", |()| {
         opens_in_python()
     });
@@ -172,6 +174,39 @@ fn refuses() {
     assert!(error(place.path().join("folder")).contains("one kind"));
     assert!(error(fable_path()).contains("is there already"));
     assert!(!place.path().join("folder").exists());
+}
+
+/// A tensor that is not of the shape that its metadata promise is not cut short or torn.
+fn refuses_shapes() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("folder");
+    let halves = |shape: &[u64]| {
+        let bytes = vec![0; 2 * shape.iter().product::<u64>() as usize];
+        Stored { format: Format::F16, shape: shape.to_vec(), bytes }
+    };
+    let error = |file: Gguf| {
+        let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
+        let error = convert(&weights, &folder).expect_err("refused").to_string();
+        assert!(!folder.exists(), "{error}");
+        error
+    };
+    let stack = "blk.0.ffn_gate_exps.weight";
+    for (shape, says) in [
+        (&[6, 16, 192][..], "of [6, 16, 192] is not of 4 experts"),
+        (&[3, 16, 192], "of [3, 16, 192] is not of 4 experts"),
+        (&[64, 192], "of [64, 192] is no stack of matrices"),
+    ] {
+        let mut file = Checkpoint::fable(1).gguf(true);
+        for (key, value) in [("llama.expert_count", 4u32), ("llama.expert_used_count", 2)] {
+            file = file.key(key, U32, &value.to_le_bytes());
+        }
+        let error = error(append(file, stack, &halves(shape)));
+        assert!(error.contains(&format!("`{stack}` {says}")), "{error}");
+    }
+    let mut torn = Checkpoint::fable(1);
+    torn.tensors.insert("model.layers.0.self_attn.q_proj.weight".into(), halves(&[100, 192]));
+    let error = error(torn.gguf(false));
+    assert!(error.contains("`blk.0.attn_q.weight` of [100, 192] is not of whole heads"), "{error}");
 }
 
 /// Read by another program, quantised on the way.

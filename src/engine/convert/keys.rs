@@ -1,7 +1,7 @@
 //! A [`Spec`] as GGUF metadata and as config.json.
 
 use super::{ConvertError, cannot};
-use crate::model::{Moe, Rotation, Scaling, Spec};
+use crate::model::{Moe, Rotation, Scaling, Spec, yarn_attention};
 use crate::weights::{KeyValue, Meta, Weights};
 use serde_json::{Value, json};
 
@@ -58,13 +58,12 @@ pub(super) fn to_gguf(
             push("rope.scaling.factor", KeyValue::F32(*factor));
         }
         Scaling::Yarn { factor, original, fast, slow, attention } => {
-            let usual = if *factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 };
             push("rope.scaling.type", text("yarn"));
             for (tail, value) in [
                 ("factor", *factor),
                 ("yarn_beta_fast", *fast),
                 ("yarn_beta_slow", *slow),
-                ("attn_factor", attention / usual),
+                ("attn_factor", attention / yarn_attention(*factor, 1.0)),
             ] {
                 push(&format!("rope.scaling.{tail}"), KeyValue::F32(value));
             }

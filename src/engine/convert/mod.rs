@@ -168,18 +168,7 @@ fn moves<'a>(
                 let problem = "is not there for every expert in one shape";
                 return Err(cannot(weights.name(), format!("tensor `{}` {problem}", first.name)));
             }
-            let mut shape = first.shape.clone();
-            let rows = match what.place {
-                Place::Entry(e) => {
-                    shape.remove(0);
-                    u64::from(e)..u64::from(e) + 1
-                }
-                Place::Stack => {
-                    shape.insert(0, from.len() as u64);
-                    0..first.rows()
-                }
-                Place::Whole => 0..first.rows(),
-            };
+            let (shape, rows) = placed(weights, spec, what, first)?;
             let format = format(what, first);
             let Some(bytes) = format.bytes_of(shape.iter().product()) else {
                 let problem = format!("tensor `{}` is no whole blocks", first.name);
@@ -201,6 +190,38 @@ fn moves<'a>(
             Err(cannot(weights.name(), format!("tensor `{name}` has no place in the target")))
         }
         None => Ok(out),
+    }
+}
+
+/// The shape in the target of what is made of `first` and those like it, and the rows of each that
+/// go there; a tensor whose own shape does not say so would be cut short or torn.
+fn placed(
+    weights: &Weights,
+    spec: &Spec,
+    what: &Renamed,
+    first: &Tensor,
+) -> Result<(Vec<u64>, Range<u64>), ConvertError> {
+    let refuse = |problem: String| {
+        let shape = &first.shape;
+        Err(cannot(weights.name(), format!("tensor `{}` of {shape:?} {problem}", first.name)))
+    };
+    let whole = 0..first.rows();
+    match (what.place, first.shape.as_slice()) {
+        (Place::Entry(e), [count, rows, cols]) => {
+            let experts = spec.moe.as_ref().map_or(0, |moe| u64::from(moe.experts));
+            if *count != experts {
+                return refuse(format!("is not of {experts} experts"));
+            }
+            Ok((vec![*rows, *cols], u64::from(e)..u64::from(e) + 1))
+        }
+        (Place::Entry(_), _) => refuse("is no stack of matrices".into()),
+        (Place::Stack, shape) => Ok(([&[what.from.len() as u64], shape].concat(), whole)),
+        (Place::Whole, shape) => match what.pairs {
+            Some((head, _)) if !whole.end.is_multiple_of(u64::from(head)) => {
+                refuse(format!("is not of whole heads of {head}"))
+            }
+            _ => Ok((shape.to_vec(), whole)),
+        },
     }
 }
 
