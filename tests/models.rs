@@ -4,6 +4,7 @@ mod convert;
 pub mod craft;
 mod families;
 mod gemma;
+mod latent;
 mod limits;
 mod loading;
 mod rope;
@@ -31,6 +32,7 @@ pub fn rows(rows: &mut Rows) {
     families::rows(rows);
     convert::rows(rows);
     gemma::rows(rows);
+    latent::rows(rows);
     limits::rows(rows);
     loading::rows(rows);
     rope::rows(rows);

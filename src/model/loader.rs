@@ -195,15 +195,19 @@ impl<'a> Loader<'a> {
             false => vec![(whole, [heads * (nope + value), rank].map(u64::from).to_vec())],
         };
         let label = tensors[0].0.clone();
-        let first = self.weights.expect(&label, &tensors[0].1)?;
+        let mut formats = Vec::new();
+        for (name, shape) in &tensors {
+            formats.push(self.weights.expect(name, shape)?.format);
+        }
         // Transposing breaks blocks up; halves stay what they are.
-        let format = match first.format {
+        let kept = |format: Format| match format {
             half @ (Format::F16 | Format::BF16) => half,
             _ => Format::F32,
         };
+        let formats = [formats[0], formats[formats.len() - 1]].map(kept);
         let shapes = [[rank + rope, nope + rope], [value, rank]];
-        for [rows, cols] in shapes {
-            self.stack_at_once(&label, format, heads, [rows, cols])?;
+        for (format, shape) in formats.into_iter().zip(shapes) {
+            self.stack_at_once(&label, format, heads, shape)?;
         }
         let mut decoded = Vec::new();
         for (name, shape) in tensors {
@@ -217,23 +221,24 @@ impl<'a> Loader<'a> {
             self.used.insert(name);
         }
         if !self.upload {
-            return Ok(shapes.map(|[rows, cols]| Experts { format, rows, cols, parts: vec![] }));
+            let empty =
+                |format, [rows, cols]: [u32; 2]| Experts { format, rows, cols, parts: vec![] };
+            return Ok([0, 1].map(|n| empty(formats[n], shapes[n])));
         }
-        let encoded = |values: &[f32]| {
+        let encoded = |format: Format, values: &[f32]| {
             let mut out = Vec::new();
             blocks::encode(format, values, &mut out);
             out
         };
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        let mut stacks = [Vec::new(), Vec::new()];
         for head in 0..heads as usize {
             let (key, value) = latent.head(&decoded, head);
-            keys.push(encoded(&latent.fold(key, split)));
-            values.push(encoded(value));
+            stacks[0].push(encoded(formats[0], &latent.fold(key, split)));
+            stacks[1].push(encoded(formats[1], value));
         }
-        let [key_up, value_up] = shapes;
         Ok([
-            self.stack(&label, format, key_up, &keys)?,
-            self.stack(&label, format, value_up, &values)?,
+            self.stack(&label, formats[0], shapes[0], &stacks[0])?,
+            self.stack(&label, formats[1], shapes[1], &stacks[1])?,
         ])
     }
 

@@ -190,7 +190,8 @@ impl Spec {
 
     /// Values of a token in the widest buffer of a step's scratch.
     pub fn widest_row(&self) -> u32 {
-        let dense = self.widest_ffn().max(self.hidden).max(self.q_dim()).max(self.own_q_dim());
+        let q = self.q_dim().max(self.own_q_dim()).max(self.out_dim());
+        let dense = self.widest_ffn().max(self.hidden).max(q);
         let pairs = |moe: &Moe| moe.used.saturating_mul(self.hidden.next_multiple_of(32));
         dense.max(self.moe.as_ref().map_or(0, pairs))
     }
@@ -207,7 +208,7 @@ impl Spec {
         self.moe.as_ref().filter(|moe| moe.layers[l as usize])
     }
 
-    /// Bytes of K and V of one token in all layers, at four bytes a value.
+    /// Bytes of K and V of one token in all layers, stored as `kv`.
     pub fn kv_bytes_per_token(&self, kv: KvType) -> u64 {
         u64::from(self.layers) * self.caches() * self.cache_bytes_per_token(kv)
     }
@@ -296,14 +297,8 @@ impl Spec {
             let (heads, ffn) = (self.heads, self.ffn);
             return fail("heads and ffn", format!("{heads} and {ffn} are too many"));
         }
-        if let Some(Latent { rank, rope, nope, value, .. }) = self.latent
-            && (!rank.is_multiple_of(32) || !(nope + rope).is_multiple_of(32) || value >= 1 << 16)
-        {
-            let problem = format!(
-                "latents of {rank}, q of {nope} + {rope}: multiples of 32 are supported; \
-                 values {value}"
-            );
-            return fail("kv_lora_rank", problem);
+        if let Some((key, problem)) = self.latent.and_then(|latent| self.against(latent)) {
+            return fail(key, problem);
         }
         if let Some(Moe { experts, used, .. }) = self.moe
             && (experts > EXPERTS_MAX || used > USED_MAX || used > experts)
@@ -317,6 +312,36 @@ impl Spec {
             return fail("hidden_size", format!("{} is no multiple of 4", self.hidden));
         }
         Ok(())
+    }
+
+    /// The key of a latent's widths that kernels cannot do with, and why.
+    fn against(&self, latent: Latent) -> Option<(&'static str, String)> {
+        let Latent { q_rank, rank, rope, nope, value } = latent;
+        let heads = self.heads;
+        if !rank.is_multiple_of(32) || !(nope + rope).is_multiple_of(32) || value >= 1 << 16 {
+            let problem = format!(
+                "latents of {rank}, q of {nope} + {rope}: multiples of 32 are supported; \
+                 values {value}"
+            );
+            return Some(("kv_lora_rank", problem));
+        }
+        // Rows of q, keys and values of all heads are counted in 32 bits, together too.
+        if u64::from(heads) * (u64::from(nope + rope) + u64::from(value)) >= 1 << 30 {
+            let problem = format!("{heads} heads of {nope} + {rope} and {value} are too many");
+            return Some(("head_count", problem));
+        }
+        // The values of all heads lie where q was: a tail behind them would still be of q.
+        if !(heads * value).is_multiple_of(32) {
+            let problem = format!("{heads} heads of {value}: no multiple of 32 in all");
+            return Some(("v_head_dim", problem));
+        }
+        if let Some(q_rank) = q_rank.filter(|rank| !rank.is_multiple_of(4)) {
+            return Some(("q_lora_rank", format!("{q_rank} is no multiple of 4")));
+        }
+        // Adjacent pairs become halves by the latent's own width, whatever is rotated of it.
+        let rotary = self.rope.rotary;
+        let problem = || format!("rotates {rotary} of the {rope} beside a latent, not all");
+        (rotary != rope).then(|| ("partial_rotary_factor", problem()))
     }
 }
 

@@ -2,16 +2,13 @@
 //! documents that is made from these lists and from the code's own.
 
 use super::convert::FAMILIES as BLOCKS;
-use super::craft::Checkpoint;
 use super::{check_greedy, check_logits};
-use crate::support::{Decoder, On, Rows, root, shared};
-use serde_json::json;
+use crate::support::{On, Rows, root, shared};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tilewright::base::{Format, KvType};
-use tilewright::model::{FAMILIES, Model, Spec};
-use tilewright::weights::Weights;
+use tilewright::base::Format;
+use tilewright::model::FAMILIES;
 
 /// Folders of `fixtures` with the family that each is of, as config.json names it.
 const REFERENCES: [(&str, &str); 17] = [
@@ -43,8 +40,6 @@ fn as_gguf() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub fn rows(rows: &mut Rows) {
     rows.add("models::documents_table", table);
     rows.add("models::every_family_has_a_reference", every_family_has_a_reference);
-    let latent = shared("fixtures/deepseek-mla");
-    rows.add_if(latent, "models::latents_are_stored_as_such", |path| latents(&path));
     for (on, present) in On::all() {
         for (name, _) in REFERENCES {
             let path = present.clone().and_then(|()| shared(&format!("fixtures/{name}")));
@@ -59,29 +54,6 @@ pub fn rows(rows: &mut Rows) {
         let path = script.clone().and_then(|()| shared(&format!("fixtures/{name}")));
         rows.add_if(path, format!("models::from_gguf.{name}"), move |p| from_gguf(&p));
     }
-}
-
-/// What is kept of a token is one row of 32 values and a rotated key of 16 for all four heads, not
-/// keys of 32 and values of 16 for each.
-fn latents(folder: &Path) {
-    let weights = Weights::open(folder).unwrap_or_else(|e| panic!("{e}"));
-    let spec = Spec::read(&weights).unwrap_or_else(|e| panic!("{e}"));
-    let row = |kv| spec.kv_bytes_per_token(kv) / u64::from(spec.layers);
-    assert_eq!((row(KvType::F32), row(KvType::F16)), ((32 + 16) * 4, (32 + 16) * 2));
-    let decoder = Decoder::of(&weights, On::Cpu, 64);
-    let budget = Model::budget(&spec, &weights, &decoder.model.options, decoder.device.facts());
-    let tokens = u64::from((decoder.model.options.blocks + 1) * decoder.model.options.block_size);
-    assert_eq!(budget.unwrap_or_else(|e| panic!("{e}")).kv, 3 * 48 * 4 * tokens);
-    // A stretched context, as DeepSeek's own files say it: scores grow, cos and sin do not.
-    let mut stretched = Checkpoint::of(&weights);
-    stretched.config["rope_parameters"] = json!({
-        "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 40.0, "mscale": 0.707,
-        "mscale_all_dim": 0.707, "original_max_position_embeddings": 64,
-    });
-    let long = Spec::read(&stretched.folder()).unwrap_or_else(|e| panic!("{e}"));
-    let grown = long.attention_scale / spec.attention_scale;
-    assert!((grown - (0.0707 * 40f32.ln() + 1.0).powi(2)).abs() < 1e-6, "{grown}");
-    assert_eq!(long.rope.table(1)[0], 1.0);
 }
 
 /// Whether python can run the script.
@@ -119,9 +91,10 @@ fn page() -> String {
         "# Models\n\n\
          Made from the code by the row `models::documents_table`; with \
          `TILEWRIGHT_WRITE_DOCS=1` it writes this page anew.\n\n\
-         *checked*: all logits within 1e-3 of the reference implementation's, and the same \
-         greedy ids. *read*: the same code path, no reference of its own. *–*: not read; the \
-         error names what was found.\n\n\
+         *checked*: of safetensors, all logits within 1e-3 of the reference implementation's, and \
+         the same greedy ids; of GGUF floats, the logits alone; of GGUF blocks, all logits within \
+         1e-3 of what the blocks' values as floats give. *read*: the same code path, with no such \
+         check of its own. *–*: not read; the error names what was found.\n\n\
          | family | `model_type` | safetensors | `architecture` | GGUF floats | GGUF blocks |\n\
          |---|---|---|---|---|---|\n",
     );
