@@ -305,6 +305,9 @@ pub fn combining(on: On) {
 pub fn heads(on: On, format: Format) {
     let mut lab = Lab::open(on);
     let mut draws = Draws::new(SEED);
+    let mut all = lab.variants("mul_heads");
+    all.retain(|v| v.imports["quant"] == format!("quant_{format}"));
+    assert!(all.len() >= 2, "variants of {format}");
     for (rows, cols) in [(7usize, 32usize), (48, 64), (33, 96)] {
         let (heads, tokens) = (5usize, 11usize);
         let world = World::new(format, rows, cols, &mut draws, &mut lab);
@@ -351,17 +354,16 @@ pub fn heads(on: On, format: Format) {
             }
             lab.run(recording, &[y]).remove(0)
         };
-        let all = variants::table().iter().map(|(_, v)| v);
-        let quant = format!("quant_{format}");
-        let all: Vec<_> =
-            all.filter(|v| v.shader == "mul_heads" && v.imports["quant"] == quant).collect();
-        for variant in all.iter().filter(|v| on == On::Cpu || v.needs.is_empty()) {
+        let mut first: Option<Vec<f32>> = None;
+        for variant in &all {
             let what = format!("{} of {rows} x {cols}, seed {SEED:#x}", variant.name);
             let y = run(variant, 0);
             compare(&y, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
             let alone = run(variant, tokens - 1);
             same_bits(&alone, &y[(tokens - 1) * y_stride..])
                 .unwrap_or_else(|e| panic!("{what}, the last token alone: {e}"));
+            let first = first.get_or_insert_with(|| y.clone());
+            same_bits(first, &y).unwrap_or_else(|e| panic!("{what} against the first: {e}"));
             let mut bad = y;
             bad[3] += 3.0 * wanted[3].within as f32;
             assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
