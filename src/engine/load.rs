@@ -134,6 +134,12 @@ impl Sizes {
         let budget = Model::budget(&spec, weights, &options, facts)?;
         Ok(Self { spec, options, budget })
     }
+
+    /// What [`LoadOptions::kv_memory`] must allow for `blocks` blocks.
+    pub fn kv_bytes(&self, blocks: u32) -> u64 {
+        let tokens = u64::from(self.options.block_size) * u64::from(blocks);
+        self.spec.kv_bytes_per_token(self.options.kv).saturating_mul(tokens)
+    }
 }
 
 /// A model that is ready to run.

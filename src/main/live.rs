@@ -232,8 +232,7 @@ fn build(
     options.step_tokens = setup.step_tokens.or(options.step_tokens);
     if let Some(blocks) = setup.blocks {
         let sizes = Sizes::choose(&weights, device.facts(), &options)?;
-        let each = sizes.budget.kv / u64::from(sizes.options.blocks.max(1));
-        options.kv_memory = each.checked_mul(u64::from(blocks));
+        options.kv_memory = Some(sizes.kv_bytes(blocks));
     }
     let sizes = model::sizes(&weights, device.as_ref(), &mut options)?;
     let mut progress = |done: u64, total: u64| {

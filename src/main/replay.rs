@@ -30,8 +30,7 @@ pub fn run(args: ReplayArgs) -> Result<ExitCode> {
     };
     // As many blocks as there were.
     let sizes = Sizes::choose(&weights, device.facts(), &options)?;
-    let each = sizes.budget.kv / u64::from(sizes.options.blocks.max(1));
-    options.kv_memory = each.checked_mul(u64::from(limits.blocks));
+    options.kv_memory = Some(sizes.kv_bytes(limits.blocks));
     let sizes = model::sizes(&weights, device.as_ref(), &mut options)?;
     let (blocks, wanted) = (sizes.options.blocks, limits.blocks);
     if blocks < wanted {

@@ -179,8 +179,7 @@ async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Read
     };
     let mut sizes = Sizes::choose(&weights, &facts, &options).map_err(told)?;
     if let Some(blocks) = load.blocks {
-        let each = sizes.budget.kv / u64::from(sizes.options.blocks.max(1));
-        options.kv_memory = each.checked_mul(u64::from(blocks));
+        options.kv_memory = Some(sizes.kv_bytes(blocks));
         sizes = Sizes::choose(&weights, &facts, &options).map_err(told)?;
     }
     let file = weights.name().to_string();

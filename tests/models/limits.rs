@@ -24,6 +24,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("models::too_large", too_large);
     rows.add("models::does_not_fit", does_not_fit);
     rows.add("models::kv_pool_is_bounded", kv_pool_is_bounded);
+    rows.add("models::kv_pool_of_so_many_blocks", kv_pool_of_so_many_blocks);
     rows.add("models::kv_is_halved.cpu", kv_is_halved);
     rows.add("models::self_check_finds_a_fault", self_check_finds_a_fault);
     #[cfg(feature = "gpu")]
@@ -181,6 +182,21 @@ fn kv_pool_is_bounded() {
     match Sizes::choose(&weights, &facts, &wanted) {
         Err(LoadError::NoBlocks { bytes: 16384, allowed: 1000, block_size: 16 }) => {}
         other => panic!("{:?}", other.map(|s| s.options)),
+    }
+}
+
+/// As many blocks as are asked for, whatever pool the sizes were first chosen with.
+fn kv_pool_of_so_many_blocks() {
+    let weights = Checkpoint::fable(2).folder();
+    let facts = CpuDevice::default().facts().clone();
+    let chosen = |kv_memory| {
+        let wanted = LoadOptions { kv_memory: Some(kv_memory), ..LoadOptions::default() };
+        Sizes::choose(&weights, &facts, &wanted).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let four = chosen(4 * 16384);
+    assert_eq!(four.options.blocks, 4);
+    for blocks in [1, 4, 5, 64, 100] {
+        assert_eq!(chosen(four.kv_bytes(blocks)).options.blocks, blocks);
     }
 }
 
