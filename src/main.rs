@@ -67,6 +67,9 @@ mod verify;
 #[path = "main/view.rs"]
 mod view;
 #[cfg(feature = "window")]
+#[path = "main/wake.rs"]
+mod wake;
+#[cfg(feature = "window")]
 #[path = "main/watch.rs"]
 mod watch;
 #[path = "main/what_if.rs"]

@@ -2,11 +2,12 @@
 //! empties, its answers read so that no request waits for a frame.
 
 use crate::cli::{ModelArgs, RecordArgs};
+use crate::wake::{Wake, Waker, locked};
 use crate::{device, model, session};
 use anyhow::Result;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tilewright::base::{MonotonicClock, Policies};
 use tilewright::engine::{
     DeviceRunner, Engine, EngineHandle, GenerateError, GenerateRequest, Generation, Output, Sizes,
@@ -20,15 +21,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// Events that may wait for a frame; older ones are then missing, and the stream says so.
 const EVENTS: usize = 1 << 17;
 
-/// Called from any thread when there is something new to draw.
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
-
 /// What the threads tell the window.
 struct Shared {
     ring: Mutex<RingSink>,
-    /// The window was woken and has not looked yet.
-    woken: AtomicBool,
-    wake: Wake,
+    waker: Waker,
     /// The window looks at something else by now.
     left: AtomicBool,
     notes: Mutex<VecDeque<Note>>,
@@ -42,21 +38,10 @@ enum Loading {
     Failed(String),
 }
 
-/// A lock whose holder panicked still guards whole values.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
-    fn tell(&self) {
-        if !self.woken.swap(true, Ordering::AcqRel) {
-            (self.wake)();
-        }
-    }
-
     fn note(&self, note: Note) {
         locked(&self.notes).push_back(note);
-        self.tell();
+        self.waker.tell();
     }
 }
 
@@ -66,7 +51,7 @@ struct Tell(Arc<Shared>);
 impl Sink for Tell {
     fn push(&mut self, event: &Stamped) {
         locked(&self.0.ring).push(event);
-        self.0.tell();
+        self.0.waker.tell();
     }
 }
 
@@ -87,8 +72,7 @@ impl Live {
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
             ring: Mutex::new(RingSink::new(EVENTS)),
-            woken: AtomicBool::new(false),
-            wake,
+            waker: Waker::new(wake),
             left: AtomicBool::new(false),
             notes: Mutex::default(),
             engine: Mutex::new(Loading::Stage("opening the device".to_string())),
@@ -110,7 +94,7 @@ impl Live {
                     Err(error) => Loading::Failed(crate::told(&error)),
                 };
                 drop(engine);
-                to.tell();
+                to.waker.tell();
             },
         )?;
         let readers = read_answers(shared.clone())?;
@@ -145,7 +129,7 @@ impl Live {
     /// Events from stream position `seq` on, and what else was told. What comes in from now on
     /// wakes the window again.
     pub fn take(&mut self, seq: u64, events: &mut Vec<Stamped>) -> Vec<Note> {
-        self.shared.woken.store(false, Ordering::Release);
+        self.shared.waker.looked();
         locked(&self.shared.ring).since(seq, events);
         if self.ready().is_some() {
             for submission in std::mem::take(&mut self.early) {
@@ -191,12 +175,8 @@ fn send(handle: &EngineHandle, submission: &Submission) -> Result<Generation> {
     let card = handle.card();
     let prompt = match (&card.template, submission.chat) {
         (Some(template), true) => {
-            let said = submission.before.iter().flat_map(|said| {
-                let turns = [("user", &said.asked), ("assistant", &said.answer)];
-                turns.map(|(role, text)| Message::new(role, text.as_str()))
-            });
-            let asked = Message::new("user", submission.prompt.as_str());
-            session::render(card, template, &said.chain([asked]).collect::<Vec<_>>())?
+            let turns = submission.turns().map(|(role, text)| Message::new(role, text));
+            session::render(card, template, &turns.collect::<Vec<_>>())?
         }
         _ => card.tokenizer.encode_prompt(&submission.prompt),
     };
@@ -222,7 +202,7 @@ fn build(
 ) -> Result<Engine<DeviceRunner>> {
     let stage = |text: String| {
         *locked(&shared.engine) = Loading::Stage(text);
-        shared.tell();
+        shared.waker.tell();
     };
     let mut options = model::options(args)?;
     let weights = model::weights(&args.model)?;
@@ -281,5 +261,5 @@ async fn read(mut generation: Generation, shared: Arc<Shared>) {
             _ => {}
         }
     }
-    shared.tell();
+    shared.waker.tell();
 }

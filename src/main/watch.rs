@@ -1,14 +1,14 @@
 //! A server elsewhere as a source for the window: its event feed is read on a thread of its own and
 //! taken up again when it breaks; requests typed here go out as API calls.
 
-use crate::live::Wake;
 use crate::remote::Server;
+use crate::wake::{Wake, Waker, locked};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tilewright::base::{Limits, Policies};
 use tilewright::trace::Told;
@@ -24,27 +24,15 @@ struct Shared {
     waiting: Mutex<VecDeque<Told>>,
     notes: Mutex<Vec<Note>>,
     state: Mutex<EngineState>,
-    woken: AtomicBool,
-    wake: Wake,
+    waker: Waker,
     /// The window looks at something else by now.
     left: AtomicBool,
 }
 
-/// A lock whose holder panicked still guards whole values.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
-    fn tell(&self) {
-        if !self.woken.swap(true, Ordering::AcqRel) {
-            (self.wake)();
-        }
-    }
-
     fn set(&self, state: EngineState) {
         *locked(&self.state) = state;
-        self.tell();
+        self.waker.tell();
     }
 
     /// Keeps what was told for the window; false when nobody looks, or too much waits.
@@ -57,7 +45,7 @@ impl Shared {
         }
         waiting.push_back(told);
         drop(waiting);
-        self.tell();
+        self.waker.tell();
         !self.left.load(Ordering::Acquire)
     }
 }
@@ -75,8 +63,7 @@ impl Remote {
             waiting: Mutex::default(),
             notes: Mutex::default(),
             state: Mutex::new(EngineState::Loading(format!("asking {}", server.url()))),
-            woken: AtomicBool::new(false),
-            wake,
+            waker: Waker::new(wake),
             left: AtomicBool::new(false),
         });
         let (from, to) = (server.clone(), shared.clone());
@@ -87,7 +74,7 @@ impl Remote {
 
     /// Shows what came since the last call.
     pub fn pump(&self, viewer: &mut Viewer) {
-        self.shared.woken.store(false, Ordering::Release);
+        self.shared.waker.looked();
         for told in std::mem::take(&mut *locked(&self.shared.waiting)) {
             match told {
                 Told::Snapshot(picture) => viewer.resume(*picture),
@@ -116,7 +103,7 @@ impl Remote {
         std::thread::spawn(move || {
             if let Err(error) = work(&server) {
                 locked(&shared.notes).push(Note::Problem(crate::told(&error)));
-                shared.tell();
+                shared.waker.tell();
             }
         });
     }
@@ -166,7 +153,8 @@ fn ask(server: &Server, submission: &Submission) -> Result<()> {
         "ignore_eos": submission.ignore_eos,
     });
     let path = if submission.chat {
-        body["messages"] = json!([{"role": "user", "content": submission.prompt}]);
+        let turns = submission.turns().map(|(role, text)| json!({"role": role, "content": text}));
+        body["messages"] = turns.collect();
         "/v1/chat/completions"
     } else {
         body["prompt"] = json!(submission.prompt);

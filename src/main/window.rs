@@ -1,10 +1,11 @@
 //! The window on the desktop: feeds the viewer, executes its commands.
 
 use crate::cli::{ModelArgs, RecordArgs};
-use crate::live::{Live, Wake};
+use crate::live::Live;
 use crate::recording;
 use crate::remote::Server;
 use crate::simulated::{compare, scene};
+use crate::wake::Wake;
 use crate::watch::Remote;
 use anyhow::{Result, anyhow};
 use eframe::egui;

@@ -63,6 +63,17 @@ pub struct Submission {
     pub ticket: Option<u64>,
 }
 
+impl Submission {
+    /// The whole chat: role and text of every turn, the prompt's last.
+    pub fn turns(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let said = self
+            .before
+            .iter()
+            .flat_map(|said| [("user", said.asked.as_str()), ("assistant", said.answer.as_str())]);
+        said.chain([("user", self.prompt.as_str())])
+    }
+}
+
 /// A question and its answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Exchange {

@@ -73,8 +73,8 @@ impl Link {
     pub fn submit(&mut self, submission: Submission) {
         let id = self.next;
         self.next += 1;
-        self.prompts.insert(id, (submission.prompt.clone(), submission.ticket));
-        let request = serde_json::to_value(ask(submission)).unwrap_or_default();
+        let request = serde_json::to_value(ask(&submission)).unwrap_or_default();
+        self.prompts.insert(id, (submission.prompt, submission.ticket));
         self.ask(Asked::Submit { id, request });
     }
 
@@ -104,19 +104,11 @@ impl Drop for Link {
 }
 
 /// A submission in the words of the wire.
-pub fn ask(submission: Submission) -> Ask {
-    let Submission { prompt, chat, before, .. } = submission;
-    let turn = |role: &str, content| Turn { role: role.to_string(), content };
-    let said = before
-        .into_iter()
-        .flat_map(|said| [turn("user", said.asked), turn("assistant", said.answer)]);
-    let (messages, prompt) = match chat {
-        true => (Some(said.chain([turn("user", prompt.clone())]).collect()), None),
-        false => (None, Some(prompt)),
-    };
+pub fn ask(submission: &Submission) -> Ask {
+    let turn = |(role, text): (&str, &str)| Turn { role: role.into(), content: text.into() };
     Ask {
-        messages,
-        prompt,
+        messages: submission.chat.then(|| submission.turns().map(turn).collect()),
+        prompt: (!submission.chat).then(|| submission.prompt.clone()),
         max_tokens: submission.max_tokens,
         temperature: submission.temperature,
         top_k: submission.top_k,

@@ -69,7 +69,7 @@ impl Drop for Remote {
 /// Sends a request and reads its answer to the end: one that nobody reads is cancelled.
 pub async fn submit(server: Server, submission: Submission) -> Result<(), String> {
     let path = if submission.chat { "v1/chat/completions" } else { "v1/completions" };
-    let mut body = serde_json::to_value(ask(submission)).unwrap_or_default();
+    let mut body = serde_json::to_value(ask(&submission)).unwrap_or_default();
     if let Some(body) = body.as_object_mut() {
         body.retain(|_, value| !value.is_null());
         body.remove("logprobs");

@@ -83,6 +83,8 @@ fn answers() {
     let sent = ask(&mut harness, "Why?");
     let past = Exchange { asked: "Who?".to_string(), answer: "word300 ".to_string() };
     assert_eq!(sent[0].before, [past]);
+    let turns = [("user", "Who?"), ("assistant", "word300 "), ("user", "Why?")];
+    assert!(sent[0].turns().eq(turns));
     let why = "the queue is full".to_string();
     harness.state_mut().note(Note::Refused { ticket: sent[0].ticket.expect("a ticket"), why });
     harness.run();
