@@ -46,8 +46,8 @@ pub struct Page {
     runner: eframe::WebRunner,
 }
 
-/// Draws on `canvas` until the page is closed. `options` is JSON with `model`, `device`, `preset`
-/// and `trace`, each optional.
+/// Draws on `canvas` until the page is closed. `options` is JSON with what the page's address takes
+/// (`web/README.md`): `model`, `device`, `preset`, `trace`, `remote` and `key`, each optional.
 #[wasm_bindgen]
 pub async fn start(canvas: HtmlCanvasElement, options: String) -> Result<Page, JsValue> {
     let options: Options = serde_json::from_str(&options).map_err(|e| e.to_string())?;
@@ -143,7 +143,7 @@ impl Face {
             return self.fetch_recording(trace);
         }
         if let Some(remote) = options.remote.filter(|_| options.model.is_none()) {
-            let url = io::absolute(&remote);
+            let url = format!("{}/", io::absolute(&remote).trim_end_matches('/'));
             self.viewer.open(Source::Remote { url: url.clone() }, None);
             self.viewer.set_engine(EngineState::Loading(format!("asking {url}")));
             return self.watch(Server { url, key: options.key });
