@@ -2,7 +2,7 @@
 // again, timers, messages. Both instances of the module load it; what belongs to workers only is
 // not touched by the page.
 
-// Opened files of this worker: {bytes, read(offset, into), close()}.
+// Opened files of this worker: {bytes, read(offset, into), close()}, and `url` of stored ones.
 const opened = [];
 
 const add = (file) => opened.push(file) - 1;
@@ -62,6 +62,8 @@ const behindAddress = (url, bytes) =>
 
 // Files up to this size are not worth a place in storage.
 const SMALL_BYTES = 32 << 20;
+// The longest file that is held in memory.
+const MEMORY_BYTES_MAX = 2 ** 31;
 const RETRIES = 4;
 // A download is written down this often, so that little is fetched again after a reload.
 const FLUSH_BYTES = 4 << 20;
@@ -80,16 +82,23 @@ async function request(url, init) {
   }
 }
 
-/** Size and version of what is behind `url`; null if it is not there. */
+/** Size (NaN if nobody says) and version of what is behind `url`; null if it is not there. */
 async function look(url) {
-  const answer = await request(url, { headers: { Range: "bytes=0-0" } });
+  const answer = await request(url, { headers: { Range: "bytes=0-0" }, cache: "no-store" });
   if (answer.status === 404) return null;
   if (!answer.ok) throw new Error(`${url}: the server answered ${answer.status}`);
   answer.body?.cancel();
-  const range = /\/(\d+)$/.exec(answer.headers.get("Content-Range") ?? "");
-  const bytes = Number(range?.[1] ?? answer.headers.get("Content-Length") ?? NaN);
+  const ranges = answer.status === 206;
+  const whole = /\/(\d+)$/.exec(answer.headers.get("Content-Range") ?? "")?.[1];
+  const bytes = whole ?? (ranges ? await lengthByHead(url) : answer.headers.get("Content-Length"));
   const version = answer.headers.get("ETag") ?? answer.headers.get("Last-Modified") ?? "";
-  return { bytes, ranges: answer.status === 206, version };
+  return { bytes: Number(bytes ?? NaN), ranges, version };
+}
+
+/** The whole length, which a range does not tell where the server keeps Content-Range from other origins. */
+async function lengthByHead(url) {
+  const answer = await request(url, { method: "HEAD", cache: "no-store" }).catch(() => null);
+  return answer?.ok ? answer.headers.get("Content-Length") : null;
 }
 
 /** The file behind an address as a number for `readAt`, or null if there is none. */
@@ -103,10 +112,13 @@ export async function openUrl(url, store, most, progress, note) {
   if (found.bytes > most) {
     throw new Error(`${url} has ${megabytes(found.bytes)}; without WebGPU there is room for ${megabytes(most)}`);
   }
+  if (store && Number.isNaN(found.bytes)) {
+    note(`${url} is not kept for the next time: the server does not say how long it is`);
+  }
   if (!store || !(found.bytes > SMALL_BYTES)) {
     if (found.ranges && found.bytes > SMALL_BYTES) return behindAddress(url, found.bytes);
-    if (found.bytes > 2 ** 31) throw new Error(`${url}: ${megabytes(found.bytes)} need a server that answers ranges`);
-    return inMemory(await whole(url, progress));
+    if (found.bytes > MEMORY_BYTES_MAX) throw new Error(`${url}: ${megabytes(found.bytes)} need a server that answers ranges`);
+    return inMemory(await whole(url, Math.min(most, MEMORY_BYTES_MAX), progress));
   }
   try {
     return await download(url, found, progress);
@@ -117,11 +129,21 @@ export async function openUrl(url, store, most, progress, note) {
   }
 }
 
-async function whole(url, progress) {
+/** All of a file; refused where it turns out to have more than `most` bytes. */
+async function whole(url, most, progress) {
   const answer = await request(url);
   if (!answer.ok) throw new Error(`${url}: the server answered ${answer.status}`);
-  const bytes = new Uint8Array(await answer.arrayBuffer());
-  progress(bytes.length, bytes.length);
+  const parts = [];
+  let have = 0;
+  for await (const part of chunks(answer.body)) {
+    have += part.length;
+    if (have > most) {
+      throw new Error(`${url} has more than ${megabytes(most)}, all that memory may hold; its server does not say how long it is`);
+    }
+    parts.push(part);
+  }
+  const bytes = new Uint8Array(await new Blob(parts).arrayBuffer());
+  progress(have, have);
   return bytes;
 }
 
@@ -159,8 +181,9 @@ async function writeState(folder, state) {
   }
 }
 
-const stored = (access) =>
+const stored = (url, access) =>
   add({
+    url,
     bytes: access.getSize(),
     read(offset, into) {
       if (access.read(into, { at: offset }) !== into.length) throw new Error("storage was cut short");
@@ -174,14 +197,8 @@ async function complete(url) {
     const folder = await (await models()).getDirectoryHandle(await folderName(url));
     const state = await readState(folder);
     if (!state?.complete || state.url !== url) return null;
-    const file = await folder.getFileHandle("data");
-    let access;
-    try {
-      access = await file.createSyncAccessHandle({ mode: "read-only" });
-    } catch {
-      access = await file.createSyncAccessHandle();
-    }
-    if (access.getSize() === state.bytes) return stored(access);
+    const access = await alone(await folder.getFileHandle("data"), { mode: "read-only" });
+    if (access.getSize() === state.bytes) return stored(url, access);
     access.close();
     return null;
   } catch {
@@ -189,17 +206,21 @@ async function complete(url) {
   }
 }
 
-/** The only handle to a file; a page that was just closed may hold its own a moment longer. */
-async function alone(file) {
+/** `act` on storage; a page or worker that just ended may hold its files a moment longer. */
+async function patiently(act) {
   for (let left = 10; ; left--) {
     try {
-      return await file.createSyncAccessHandle();
+      return await act();
     } catch (error) {
+      if (error.name === "NotFoundError") throw error;
       if (left === 0) throw new Error(`another page is busy with it (${error.message})`);
       await sleep(200);
     }
   }
 }
+
+/** A handle to a file: the only one, or with `mode: "read-only"` one of many that read. */
+const alone = (file, options) => patiently(() => file.createSyncAccessHandle(options));
 
 class Fatal extends Error {
   fatal = true;
@@ -211,9 +232,11 @@ async function download(url, { bytes, ranges, version }, progress) {
   const state = await readState(folder);
   const access = await alone(await folder.getFileHandle("data", { create: true }));
   try {
-    const same = state && !state.complete && state.url === url && state.bytes === bytes && state.version === version;
+    const same = state?.url === url && state.bytes === bytes && state.version === version;
+    // It was only busy when it was looked for.
+    if (same && state.complete && access.getSize() === bytes) return stored(url, access);
     // Without a version nobody knows whether the rest would fit.
-    let have = same && ranges && version ? Math.min(access.getSize(), bytes) : 0;
+    let have = same && !state.complete && ranges && version ? Math.min(access.getSize(), bytes) : 0;
     access.truncate(have);
     const { quota = Infinity, usage = 0 } = await navigator.storage.estimate();
     if (bytes - have > quota - usage) {
@@ -236,7 +259,7 @@ async function download(url, { bytes, ranges, version }, progress) {
     }
     access.flush();
     await writeState(folder, { url, bytes, version, complete: true });
-    return stored(access);
+    return stored(url, access);
   } catch (error) {
     access.close();
     if (!error.fatal) await forget(url);
@@ -246,14 +269,15 @@ async function download(url, { bytes, ranges, version }, progress) {
 
 /** Streams what follows `have` into storage; returns how much is there then. */
 async function more(url, access, have, bytes, ranges, progress) {
-  const answer = await request(url, have > 0 && ranges ? { headers: { Range: `bytes=${have}-` } } : {});
+  const answer = await request(url, {
+    headers: have > 0 && ranges ? { Range: `bytes=${have}-` } : {},
+    cache: "no-store",
+  });
   if (answer.status !== (have > 0 ? 206 : 200)) {
     throw new Error(`the server answered ${answer.status}`);
   }
   let [unwritten, untold] = [0, 0];
-  for (const reader = answer.body.getReader(); ; ) {
-    const { done, value } = await reader.read();
-    if (done) break;
+  for await (const value of chunks(answer.body)) {
     if (have + value.length > bytes) throw new Fatal(`${url} is longer than the server said`);
     if (access.write(value, { at: have }) !== value.length) {
       throw new DOMException("storage is full", "QuotaExceededError");
@@ -277,7 +301,7 @@ async function more(url, access, have, bytes, ranges, progress) {
 /** Drops what is stored of an address, and lets go of it. */
 export async function forget(url) {
   if (!globalThis.navigator?.storage?.getDirectory || !globalThis.crypto?.subtle) return;
-  for (const file of opened) file.close();
+  for (const file of opened) if (file.url === url) file.close();
   try {
     await (await models()).removeEntry(await folderName(url), { recursive: true });
   } catch {
@@ -285,15 +309,15 @@ export async function forget(url) {
   }
 }
 
-/** Drops every stored model; what could be used is the answer. */
+/** Drops every stored model; the bytes that were freed. */
 export async function forgetAll() {
   if (!navigator.storage?.getDirectory) return 0;
   const before = (await navigator.storage.estimate()).usage ?? 0;
   const root = await navigator.storage.getDirectory();
   try {
-    await root.removeEntry("tilewright-models", { recursive: true });
-  } catch {
-    return 0;
+    await patiently(() => root.removeEntry("tilewright-models", { recursive: true }));
+  } catch (error) {
+    if (error.name !== "NotFoundError") throw error;
   }
   return Math.max(0, before - ((await navigator.storage.estimate()).usage ?? 0));
 }
@@ -390,12 +414,13 @@ async function lines(url, init, line) {
   }
 }
 
-// Streams are not iterable everywhere.
+// Streams are not iterable everywhere. Whoever leaves the loop wants no more of it.
 async function* chunks(stream) {
-  for (const reader = stream.getReader(); ; ) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    yield value;
+  const reader = stream.getReader();
+  try {
+    for (let part; !(part = await reader.read()).done; ) yield part.value;
+  } finally {
+    reader.cancel().catch(() => {});
   }
 }
 

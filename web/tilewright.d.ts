@@ -158,8 +158,8 @@ export class TilewrightError extends Error {
 /** An engine in a worker of its own. Calls that are open at once are batched. */
 export class Tilewright {
   static load(source?: Source, options?: LoadOptions): Promise<Tilewright>;
-  /** Drops every model that this origin keeps. */
-  static forget(): Promise<void>;
+  /** Drops every model that this origin keeps; the bytes that were freed. Fails while one is in use. */
+  static forget(): Promise<number>;
   readonly info: Info;
   readonly chat: {
     completions: {

@@ -73,8 +73,8 @@ extern "C" {
     /// An address as the page reads it, absolute.
     pub fn absolute(url: &str) -> String;
     /// Forgets every model that is stored; the bytes that were freed.
-    #[wasm_bindgen(js_name = forgetAll)]
-    pub async fn forget_all() -> JsValue;
+    #[wasm_bindgen(catch, js_name = forgetAll)]
+    pub async fn forget_all() -> Result<JsValue, JsValue>;
 }
 
 #[wasm_bindgen]

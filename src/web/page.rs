@@ -435,9 +435,14 @@ impl Face {
             self.link = None;
             self.viewer.set_engine(EngineState::Absent);
             spawn_local(async move {
-                let freed = io::forget_all().await.as_f64().unwrap_or_default();
+                let told = match io::forget_all().await {
+                    Ok(bytes) => {
+                        format!("{:.1} MB were freed.", bytes.as_f64().unwrap_or_default() / 1e6)
+                    }
+                    Err(error) => format!("Nothing was freed: {}", io::thrown(&error)),
+                };
                 if let Some(face) = own.upgrade() {
-                    face.borrow_mut().problem(format!("{:.1} MB were freed.", freed / 1e6));
+                    face.borrow_mut().problem(told);
                 }
             });
         }

@@ -248,17 +248,25 @@ async fn weights(load: &Load, files: &Array, most: f64) -> Result<Weights, Failu
         _ => path.trim_end_matches('/'),
     };
     let last = base.rsplit('/').next().unwrap_or(base);
-    let found = if last.ends_with(".gguf") {
+    let single = last.ends_with(".gguf");
+    let found = if single {
         vec![fetch(url, last, &place).await?.ok_or_else(|| missing(url))?]
     } else {
         folder_files(base, &place).await?
     };
+    let address = |(file, _): &(String, _)| match single {
+        true => url.clone(),
+        false => format!("{base}/{file}"),
+    };
+    let addresses: Vec<String> = found.iter().map(address).collect();
     let name = load.name.as_deref().unwrap_or(last);
     match Weights::from_files(name, found) {
         Ok(weights) => Ok(weights),
         Err(error) => {
             // What cannot be opened must not be found again by the next load.
-            io::forget(url).await;
+            for address in &addresses {
+                io::forget(address).await;
+            }
             Err(weights_error(error))
         }
     }

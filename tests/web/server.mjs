@@ -11,21 +11,22 @@ const TYPES = {
   ".wasm": "application/wasm",
 };
 
-/** A checkpoint of Fable's shape whose layers are `ffn` wide: a header, then zeros. */
-export function zeros(fable, ffn, layers) {
+/** A checkpoint of Fable's shape whose layers are `ffn` wide: a header, then zeros; in `count` files. */
+export function zeros(fable, ffn, layers, count = 1) {
   const config = { ...fable.config, intermediate_size: ffn, num_hidden_layers: layers };
   const { hidden_size: hidden, vocab_size: vocab, head_dim: head } = config;
   const [q, kv] = [config.num_attention_heads * head, config.num_key_value_heads * head];
-  const header = {};
-  let at = 0;
+  const shards = Array.from({ length: count }, () => ({ header: {}, at: 0 }));
+  let shard = shards[0];
   const add = (name, ...shape) => {
     const bytes = 2 * shape.reduce((a, b) => a * b);
-    header[name] = { dtype: "F16", shape, data_offsets: [at, at + bytes] };
-    at += bytes;
+    shard.header[name] = { dtype: "F16", shape, data_offsets: [shard.at, shard.at + bytes] };
+    shard.at += bytes;
   };
   add("model.embed_tokens.weight", vocab, hidden);
   add("model.norm.weight", hidden);
   for (let l = 0; l < layers; l++) {
+    shard = shards[Math.floor((l * count) / layers)];
     const lead = `model.layers.${l}`;
     add(`${lead}.input_layernorm.weight`, hidden);
     add(`${lead}.post_attention_layernorm.weight`, hidden);
@@ -37,20 +38,39 @@ export function zeros(fable, ffn, layers) {
     add(`${lead}.mlp.up_proj.weight`, ffn, hidden);
     add(`${lead}.mlp.down_proj.weight`, hidden, ffn);
   }
-  const text = Buffer.from(JSON.stringify(header));
-  const head8 = Buffer.alloc(8);
-  head8.writeBigUInt64LE(BigInt(text.length));
-  return { config, head: Buffer.concat([head8, text]), bytes: 8 + text.length + at };
+  const files = shards.map(({ header, at }) => {
+    const text = Buffer.from(JSON.stringify(header));
+    const head8 = Buffer.alloc(8);
+    head8.writeBigUInt64LE(BigInt(text.length));
+    return { head: Buffer.concat([head8, text]), bytes: 8 + text.length + at };
+  });
+  const names = files.map((_, at) => `model-${at + 1}.safetensors`);
+  const map = shards.flatMap(({ header }, at) => Object.keys(header).map((name) => [name, names[at]]));
+  return { config, files, names, index: { weight_map: Object.fromEntries(map) } };
 }
+
+/** The first of these events. */
+const once = (emitter, ...events) =>
+  new Promise((resolve) => {
+    const done = () => {
+      events.forEach((event) => emitter.off(event, done));
+      resolve();
+    };
+    events.forEach((event) => emitter.on(event, done));
+  });
 
 /** Serves `folder` at / and what `made` maps from paths: {head, bytes} or a text. */
 export async function serve(folder, made) {
-  // What was asked: {path, from, sent}. `cut(path)` may break a connection after so many bytes.
+  // What was asked: {path, from, sent, closed}. `cut(path, from)` may break a connection after so many bytes,
+  // `hold(path, sent)` keeps one waiting. `shy` servers keep what they can from other origins, and
+  // answer no HEAD where that is "head".
   const asked = [];
-  const state = { asked, made, cut: () => Infinity, pause: () => 0 };
+  const state = { asked, made, cut: () => Infinity, hold: () => false, shy: null };
+  const open = { "Access-Control-Allow-Origin": "*" };
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url, "http://x");
-    const entry = { path: pathname, from: 0, sent: 0 };
+    const closed = once(response, "close");
+    const entry = { path: pathname, from: 0, sent: 0, closed };
     asked.push(entry);
     const given = made.get(pathname);
     const path = join(folder, normalize(pathname.endsWith("/") ? `${pathname}index.html` : pathname));
@@ -58,7 +78,7 @@ export async function serve(folder, made) {
     try {
       size = given === undefined ? statSync(path).size : (given.bytes ?? Buffer.byteLength(given));
     } catch {
-      return response.writeHead(404).end();
+      return response.writeHead(404, open).end();
     }
     const range = /bytes=(\d+)-(\d*)/.exec(request.headers.range ?? "");
     const [from, to] = [Number(range?.[1] ?? 0), Math.min(size, Number(range?.[2] || size - 1) + 1)];
@@ -67,29 +87,28 @@ export async function serve(folder, made) {
       "Content-Type": TYPES[extname(path)] ?? "application/octet-stream",
       "Content-Length": to - from,
       "Accept-Ranges": "bytes",
-      "Access-Control-Allow-Origin": "*",
+      ...open,
       "Access-Control-Allow-Headers": "Range",
-      "Access-Control-Expose-Headers": "Content-Range, ETag",
+      "Access-Control-Expose-Headers": state.shy ? "" : "Content-Range, ETag",
       ETag: `"${size}"`,
     };
     if (range) headers["Content-Range"] = `bytes ${from}-${to - 1}/${size}`;
+    if (request.method === "HEAD") return response.writeHead(state.shy === "head" ? 405 : 200, headers).end();
     response.writeHead(range ? 206 : 200, headers);
     if (given === undefined) return createReadStream(path, { start: from, end: to - 1 }).pipe(response);
     const whole = typeof given === "string" ? Buffer.from(given) : given.head;
-    const most = state.cut(pathname);
-    for (let at = from; at < to; ) {
+    const most = state.cut(pathname, from);
+    for (let at = from; at < to && !response.destroyed; ) {
       const step = Math.min(1 << 20, to - at);
       const part = Buffer.alloc(step);
       if (at < whole.length) whole.copy(part, 0, at, Math.min(whole.length, at + step));
       if (entry.sent + step > most) return response.destroy();
-      if (response.destroyed) return;
-      if (!response.write(part)) {
-        await new Promise((resolve) => response.once("drain", resolve).once("close", resolve));
-      }
+      if (!response.write(part)) await once(response, "drain", "close");
       at += step;
       entry.sent += step;
-      const pause = state.pause(pathname);
-      if (pause) await new Promise((resolve) => setTimeout(resolve, pause));
+      while (state.hold(pathname, entry.sent) && !response.destroyed) {
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
     }
     response.end();
   });
