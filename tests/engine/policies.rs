@@ -361,7 +361,9 @@ fn step_micros(swap_micros: u64) -> u64 {
     let handle = engine.handle();
     let _open: Vec<_> =
         (0..3).map(|n| handle.submit(request(n, 60 + n as usize, 60)).unwrap()).collect();
-    (0..120).for_each(|_| drop(pollster::block_on(engine.step())));
+    for _ in 0..120 {
+        pollster::block_on(engine.step());
+    }
     let events = events.lock().unwrap();
     assert!(events.events().any(|e| matches!(e.event, Event::BlocksSwapped { .. })));
     let costs = events.events().filter_map(|e| match e.event {
