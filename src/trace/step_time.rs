@@ -136,8 +136,9 @@ impl StepTime {
 
     /// The most tokens that a step may have to keep to `target_micros`. `running` are the
     /// (position, tokens missing) of those that run: what lacks one token decodes and comes
-    /// first, then pieces of prompts, then newcomers. At least `least` tokens are left for
-    /// those, whatever the target.
+    /// first, then pieces of prompts, then newcomers. A token is always left for those: more
+    /// would take as long as it takes deep in a prompt. Where the target is unknown to be met, or
+    /// decoding alone breaks it, `least` are left.
     pub fn choose(
         &self,
         target_micros: u32,
@@ -151,8 +152,9 @@ impl StepTime {
         }
         let decode = u32::try_from(work.tokens).unwrap_or(u32::MAX);
         let slack_permille = self.error_permille.min(500) as u32;
-        let lowest = decode.saturating_add(least).min(most);
         let cost = self.cost.unwrap_or_default();
+        let met = decode > 0 && (1..u64::from(target_micros)).contains(&cost.micros(work));
+        let lowest = decode.saturating_add(if met { 1 } else { least }).min(most);
         let mut choice =
             Choice { budget: lowest, decode, predicted_micros: 0, cost, slack_permille };
         let allowed =

@@ -29,6 +29,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("engine::step_time_is_fitted", step_time_is_fitted);
     rows.add("engine::step_time_keeps_what_it_knows", step_time_keeps_what_it_knows);
     rows.add("engine::target_of_step_time_holds", target_of_step_time_holds);
+    rows.add("engine::deep_pieces_keep_to_the_target", deep_pieces_keep_to_the_target);
 }
 
 type Events = Arc<Mutex<RingSink>>;
@@ -321,6 +322,29 @@ fn step_time_keeps_what_it_knows() {
     (0..100).for_each(|_| times.observe(eight, 4000));
     let same = times.cost().unwrap().micros(eight);
     assert!((3990..=4010).contains(&same), "{same}");
+}
+
+/// Deep in a prompt a few tokens take long: of those a step has as many as fit, were it one.
+fn deep_pieces_keep_to_the_target() {
+    // 10 µs a pair: at 1500 sixteen tokens take 240 ms, one takes 15.
+    let micros = |work: Work| 5_000 + 500 * work.tokens + 10 * work.pairs;
+    let mut times = StepTime::default();
+    for n in 0..100 {
+        let rows = [Work::row(10 * n, 1), Work::row(8 * n, 1 + n % 5)];
+        let work = rows.into_iter().fold(Work::default(), |all, row| all + row);
+        times.observe(work, micros(work));
+    }
+    let choose = |target, running: &[(u32, u32)]| {
+        times.choose(target, running.iter().copied(), 16, 512).budget
+    };
+    assert_eq!(choose(30_000, &[(100, 1), (1500, 400)]), 2, "one of the prompt");
+    assert_eq!(choose(60_000, &[(100, 1), (1500, 400)]), 4, "three of the prompt");
+    // Decoding alone breaks it: then prompts get on.
+    assert_eq!(choose(6_000, &[(100, 1), (1500, 400)]), 17);
+    // Nobody waits for a token.
+    assert_eq!(choose(30_000, &[(1500, 400)]), 16);
+    // Nothing is known.
+    assert_eq!(StepTime::default().choose(30_000, [(0, 1)].into_iter(), 16, 512).budget, 17);
 }
 
 /// Takes as long as the device above would.
