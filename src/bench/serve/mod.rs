@@ -64,15 +64,21 @@ struct Places {
 }
 
 impl Places {
-    fn take(&self) {
+    fn take(&self) -> Place<'_> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.freed.wait_while(free, |free| *free == 0);
         *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Place(self)
     }
+}
 
-    fn give(&self) {
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.freed.notify_one();
+/// A place of a request in flight; free again however the request ends, begun or not.
+struct Place<'a>(&'a Places);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
     }
 }
 
@@ -87,9 +93,9 @@ pub fn run(load: &Load, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Run,
     let ended = Mutex::new(0);
     let count = load.arrivals.len();
     let start = Instant::now();
-    let one = |arrival: &Arrival| {
+    let one = |arrival: &Arrival, place: Place<'_>| {
         let timed = client.ask(arrival, start);
-        places.give();
+        drop(place);
         let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
         *ended += 1;
         progress(*ended, count);
@@ -100,21 +106,18 @@ pub fn run(load: &Load, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Run,
         for arrival in &load.arrivals {
             let due = Duration::from_micros(arrival.micros);
             thread::sleep(due.saturating_sub(start.elapsed()));
-            places.take();
+            let place = places.take();
             let one = &one;
             let spawned = thread::Builder::new()
                 .stack_size(256 << 10)
-                .spawn_scoped(scope, move || one(arrival));
+                .spawn_scoped(scope, move || one(arrival, place));
             running.push(spawned);
         }
         let ends = running.into_iter().map(|thread| match thread {
             Ok(thread) => thread
                 .join()
                 .unwrap_or_else(|_| Timed::failed("the request's thread panicked".to_string())),
-            Err(error) => {
-                places.give();
-                Timed::failed(format!("no thread for the request: {error}"))
-            }
+            Err(error) => Timed::failed(format!("no thread for the request: {error}")),
         });
         ends.collect::<Vec<_>>()
     });
