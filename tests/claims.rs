@@ -1,8 +1,12 @@
 //! Rows of the literature's claims: what is counted or modelled holds, on the simulator; no time of
 //! a device decides anything.
 
-use crate::support::Rows;
-use tilewright::bench::{CLAIMS, Found, Ground, Outcome, Trial, report};
+use crate::support::{On, Rows};
+use tilewright::base::{Limits, MonotonicClock, Policies};
+use tilewright::bench::{CLAIMS, Found, Ground, Load, Outcome, Trial, report};
+use tilewright::engine::{LoadOptions, Sizes, fable, load};
+use tilewright::sim::{Cost, Lengths, Workload};
+use tilewright::trace::{Event, Slo, StepCost};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("claims::utilization", || {
@@ -32,11 +36,13 @@ pub fn rows(rows: &mut Rows) {
     rows.add("claims::prefill_is_free", || {
         within(&simulated("prefill-is-free"), "free_best", 0.5..1.000_1);
     });
-    rows.add("claims::swap_or_recompute", || {
-        let found = simulated("swap-or-recompute");
-        within(&found, "auto_over_best", 0.95..10.0);
-        within(&found, "swap_over_recompute", 1.0..10.0);
+    rows.add("claims::prediction", || {
+        let found = simulated("prediction");
+        within(&found, "ttft_off", 0.0..0.15);
+        within(&found, "throughput_off", 0.0..0.15);
+        assert_eq!(found.told.matches(": within 15 %").count(), 2, "{}", found.told);
     });
+    rows.add("claims::runs_keep_to_the_runner", keep_to_the_runner);
     rows.add("claims::fairness", || {
         let found = simulated("fairness");
         within(&found, "fcfs", 0.5..0.8);
@@ -63,15 +69,90 @@ pub fn rows(rows: &mut Rows) {
     });
     rows.add("claims::orca", || within(&simulated("orca"), "gain", 2.0..100.0));
     rows.add("claims::report_page", page);
+    swaps(rows);
+}
+
+fn swaps(rows: &mut Rows) {
+    rows.add("claims::swap_or_recompute", || {
+        let found = simulated("swap-or-recompute");
+        within(&found, "auto_over_best", 0.95..10.0);
+        within(&found, "swap_over_recompute", 1.0..10.0);
+        assert_eq!(found.value("crossover_tokens"), None, "{}", found.told);
+    });
+    rows.add("claims::crossover", || {
+        // Of n tokens: 20 µs each and 10 ns for each of their squares, or 30 µs each to be moved
+        // there and back: the same at 1000.
+        let cost = StepCost { fixed: 2_000_000_000, token: 20_000_000, pair: 20_000 };
+        let Ground::Sim { limits, .. } = Ground::h100() else { panic!() };
+        let (cost, block_picos) = (Cost::Fitted(cost), 240_000_000);
+        let ground = Ground::Sim { name: "made up", cost, block_picos, limits };
+        let found = claim("swap-or-recompute", &ground);
+        within(&found, "crossover_tokens", 950.0..2500.0);
+        let told = "on moving costs less, below that computing again.";
+        assert!(found.told.contains(told), "{}", found.told);
+    });
+    rows.add("claims::nobody_was_preempted", || {
+        let Ground::Sim { name, cost, block_picos, limits } = Ground::h100() else { panic!() };
+        let limits = Limits { sequences_max: 1, ..limits };
+        let found = claim("swap-or-recompute", &Ground::Sim { name, cost, block_picos, limits });
+        assert!(found.told.starts_with("Nobody was preempted"), "{}", found.told);
+        assert_eq!(found.values, []);
+    });
 }
 
 fn simulated(name: &str) -> Found {
-    let ground = Ground::h100();
-    let claim = CLAIMS.iter().find(|claim| claim.name == name).expect("a claim");
-    let found = (claim.run)(&Trial { ground: &ground, quick: true, arrivals: None });
-    let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert!(!found.told.is_empty() && !found.tables.is_empty() && !found.plots.is_empty());
+    let found = claim(name, &Ground::h100());
+    assert!(!found.plots.is_empty());
     found
+}
+
+fn claim(name: &str, ground: &Ground) -> Found {
+    let claim = CLAIMS.iter().find(|claim| claim.name == name).expect("a claim");
+    let found = (claim.run)(&Trial { ground, quick: true, arrivals: None });
+    let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(!found.told.is_empty() && !found.tables.is_empty());
+    found
+}
+
+/// A claim may ask for any limits: more than the runner was made for it does not get.
+fn keep_to_the_runner() {
+    let weights = fable().expect("the built-in model");
+    let wanted = LoadOptions {
+        context: Some(256),
+        sequences: Some(2),
+        step_tokens: Some(32),
+        kv_memory: Some(32 << 20),
+        ..LoadOptions::default()
+    };
+    let (device, clock) = (On::Cpu.device(), MonotonicClock::default());
+    let sizes = Sizes::choose(&weights, device.facts(), &wanted).expect("sizes");
+    let loaded = load(&weights, device, &sizes, &wanted, &clock, &mut |_, _| {}).expect("a model");
+    let ground = Ground::real(loaded);
+    let lengths = |mean| Lengths { mean, cv: 0.0, max: 64 };
+    let workload = Workload {
+        requests: 3,
+        rate: f64::INFINITY,
+        prompt: lengths(33.0),
+        output: lengths(2.0),
+        ..Workload::default()
+    };
+    let arrivals = workload.generator().expect("a workload").collect();
+    let most = Limits {
+        sequences_max: 99,
+        step_tokens_max: 4096,
+        context_max: 1 << 20,
+        blocks: 1 << 20,
+        ..ground.limits()
+    };
+    let policies = Policies::default();
+    let load = Load { arrivals, limits: most, policies, concurrency: None, slo: Slo::default() };
+    let seen = ground.run(load).expect("a run");
+    assert_eq!(seen.summary.counts.finished, 3);
+    let told = seen.events.iter().find_map(|e| match e.event {
+        Event::LimitsChanged { limits, .. } => Some(limits),
+        _ => None,
+    });
+    assert_eq!(told, Some(ground.limits()));
 }
 
 #[track_caller]

@@ -133,6 +133,7 @@ impl Ground {
                 simulate(arrivals, setup)?;
             }
             Self::Real(real) => {
+                let limits = real.within(limits);
                 let clock = Arc::new(MonotonicClock::default());
                 let mut config = EngineConfig::new(limits, clock.clone());
                 (config.policies, config.sinks) = (policies, sinks);
@@ -156,6 +157,18 @@ impl Ground {
 }
 
 impl Real {
+    /// What of `limits` the runner was made for: it has no buffers for more.
+    fn within(&self, limits: Limits) -> Limits {
+        let most = &self.limits;
+        Limits {
+            sequences_max: limits.sequences_max.min(most.sequences_max),
+            step_tokens_max: limits.step_tokens_max.min(most.step_tokens_max),
+            context_max: limits.context_max.min(most.context_max),
+            blocks: limits.blocks.min(most.blocks),
+            ..limits
+        }
+    }
+
     fn request(&self, arrival: &Arrival, vocabulary: u32) -> crate::engine::GenerateRequest {
         let mut request = request(arrival, vocabulary);
         // As many tokens as the workload says, whatever the model would say.

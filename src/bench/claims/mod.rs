@@ -100,8 +100,9 @@ pub const CLAIMS: &[Claim] = &[
     Claim {
         name: "prediction",
         title: "The simulator predicts a real run",
-        says: "Time to first token and throughput of a real run, predicted from the step times of \
-               another, are within 15 % as the median of five interleaved runs.",
+        says: "Time to first token and, of requests that come all at once, throughput of a real \
+               run, predicted from the step times of another, are within 15 % as the median of \
+               five interleaved runs.",
         run: predict::prediction,
     },
 ];

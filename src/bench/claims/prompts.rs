@@ -96,10 +96,7 @@ impl Scene {
         let streams = (0..self.streams).map(|n| request(n, 0, self.start, output));
         let arrivals = streams.chain([request(99, at, self.long, 2)]).collect();
         let mut limits = trial.ground.limits();
-        limits.step_tokens_max = match trial.ground.is_real() {
-            true => way.budget.min(limits.step_tokens_max),
-            false => way.budget,
-        };
+        limits.step_tokens_max = way.budget;
         let (policies, concurrency) = (way.policies, None);
         trial.ground.run(Load { arrivals, limits, policies, concurrency, slo: Default::default() })
     }
@@ -219,7 +216,7 @@ pub fn budget(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     let (mut ttft, mut itl) = (Vec::new(), Vec::new());
     for &budget in budgets {
         let mut limits = trial.ground.limits();
-        limits.step_tokens_max = if real { budget.min(limits.step_tokens_max) } else { budget };
+        limits.step_tokens_max = budget;
         limits.sequences_max = limits.sequences_max.min(budget);
         let (arrivals, policies) = (arrivals.clone(), policies(|_| {}));
         let load = Load { arrivals, limits, policies, concurrency: None, slo: Default::default() };
@@ -341,6 +338,9 @@ pub fn prefill_is_free(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         ]);
         alone.push((f64::from(piece), prefill));
         added.push((f64::from(piece), extra));
+    }
+    if alone.is_empty() {
+        return Err(ClaimError::Empty("prefill-is-free"));
     }
     let plot = Plot {
         title: format!("A piece of a prompt, alone and beside {streams} that decode"),

@@ -57,7 +57,7 @@ pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         let mut limits = trial.ground.limits();
         // Little enough that somebody has to give way.
         limits.blocks = if real { 64 } else { 3000 };
-        limits.sequences_max = if real { 16 } else { 64 };
+        limits.sequences_max = limits.sequences_max.min(if real { 16 } else { 64 });
         limits.host_blocks = limits.host_blocks.max(limits.blocks);
         let policies = policies(|p| {
             (p.preemption, p.prefix_cache) = (preemption, PrefixCache::Off);
@@ -67,7 +67,7 @@ pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     };
     let head = ["preemption", "preemptions", "computed again", "blocks moved", "tokens/s"];
     let mut table = Table::new(head);
-    let (mut rates, mut found) = (Vec::new(), None);
+    let (mut rates, mut found, mut preempted) = (Vec::new(), None, 0);
     let ways = [Preemption::Recompute, Preemption::Swap, Preemption::Auto];
     for (at, way) in (0..).zip(ways) {
         let seen = run(way)?;
@@ -81,13 +81,23 @@ pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
             format!("{:.0}", s.output_throughput),
         ]);
         rates.push((f64::from(at), s.output_throughput));
+        preempted += s.counts.preemptions;
         found = Some(costs(&seen.events, trial.ground.limits().block_size));
+    }
+    if preempted == 0 {
+        let told = "Nobody was preempted: the run says nothing of either way.".to_string();
+        return Ok(Found { told, tables: vec![table], plots: Vec::new(), values: Vec::new() });
     }
     let costs =
         found.filter(|c| !c.swap.is_empty()).ok_or(ClaimError::Empty("swap-or-recompute"))?;
     let cross = crossover(&costs);
     let told = told(&costs, cross);
     let best = rates[0].1.max(rates[1].1);
+    let mut values = vec![
+        ("auto_over_best", rates[2].1 / best),
+        ("swap_over_recompute", rates[1].1 / rates[0].1),
+    ];
+    values.extend(cross.map(|tokens| ("crossover_tokens", tokens)));
     Ok(Found {
         told: format!(
             "{told} Chosen per victim, throughput is {:.2} times that of the better of the two.",
@@ -95,11 +105,7 @@ pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         ),
         tables: vec![table],
         plots: plots(&costs, cross, ways, &rates),
-        values: vec![
-            ("crossover_tokens", cross.unwrap_or(0.0)),
-            ("auto_over_best", rates[2].1 / best),
-            ("swap_over_recompute", rates[1].1 / rates[0].1),
-        ],
+        values,
     })
 }
 
