@@ -12,6 +12,7 @@ use tilewright::trace::{
 
 pub fn rows(rows: &mut Rows) {
     rows.add("trace::measures_of_a_known_run", known_run);
+    rows.add("trace::measures_of_nothing_are_absent", nothing);
     rows.add("trace::fairness_index", fairness);
     rows.add("trace::shares_of_a_known_step", known_step);
     rows.add("trace::parts_of_every_gap_sum_to_it", sums);
@@ -116,6 +117,22 @@ fn known_run() {
     assert!((summary.utilization - 2.0 / 3.0).abs() < 1e-12);
     assert!((summary.fairness - 16.0 / 20.0).abs() < 1e-12, "3 tokens and 1");
     assert_eq!(measures.open(), 0);
+}
+
+/// What nothing was measured of is no 0.
+fn nothing() {
+    let mut measures = Measures::default();
+    stamped(vec![(0, arrived(0, 0, 3))]).for_each(|event| measures.push(&event));
+    let summary = measures.summary();
+    let json = serde_json::to_value(&summary).expect("JSON");
+    for name in ["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "queue_ms", "step_ms"] {
+        assert!(json[name].as_object().expect("times").values().all(|v| v.is_null()), "{json}");
+    }
+    let table = tilewright::bench::summaries(&[("run", &summary)]).to_string();
+    for name in ["TTFT p50", "ITL max", "step p99", "requests/s within the SLOs", "utilisation"] {
+        let line = table.lines().find(|line| line.starts_with(name)).expect("a line");
+        assert!(line.ends_with("  –"), "{table}");
+    }
 }
 
 fn fairness() {

@@ -3,6 +3,13 @@
 use super::table::Table;
 use crate::trace::{Parts, Spread, Summary, Waited, Waits};
 
+/// What stands for the figure of an empty set.
+const ABSENT: &str = "–";
+
+fn shown(value: f64) -> String {
+    if value.is_nan() { ABSENT.to_string() } else { format!("{value:.2}") }
+}
+
 /// A row for each measure, a column for each run.
 pub fn summaries(runs: &[(&str, &Summary)]) -> Table {
     let mut table = Table::new(std::iter::once("").chain(runs.iter().map(|r| r.0)));
@@ -15,7 +22,10 @@ pub fn summaries(runs: &[(&str, &Summary)]) -> Table {
     row("requests failed", &|s| s.counts.failed.to_string());
     row("time, s", &|s| format!("{:.2}", s.seconds));
     row("requests/s", &|s| format!("{:.2}", s.request_throughput));
-    row("requests/s within the SLOs", &|s| format!("{:.2}", s.request_goodput));
+    row("requests/s within the SLOs", &|s| match s.counts.finished {
+        0 => ABSENT.to_string(),
+        _ => shown(s.request_goodput),
+    });
     row("output tokens/s", &|s| format!("{:.1}", s.output_throughput));
     row("tokens/s", &|s| format!("{:.1}", s.total_token_throughput));
     type Part = fn(&Summary) -> &Spread;
@@ -31,14 +41,17 @@ pub fn summaries(runs: &[(&str, &Summary)]) -> Table {
         let figures: [(&str, Figure); 4] =
             [("p50", |s| s.p50), ("p90", |s| s.p90), ("p99", |s| s.p99), ("max", |s| s.max)];
         for (figure, of) in figures {
-            row(&format!("{name} {figure}, ms"), &|s| format!("{:.2}", of(part(s))));
+            row(&format!("{name} {figure}, ms"), &|s| shown(of(part(s))));
         }
     }
     row("steps", &|s| s.counts.steps.to_string());
     row("preemptions", &|s| s.counts.preemptions.to_string());
     row("tokens computed again", &|s| s.counts.lost_tokens.to_string());
     row("padding tokens", &|s| s.counts.padding_tokens.to_string());
-    row("utilisation", &|s| format!("{:.1} %", 100.0 * s.utilization));
+    row("utilisation", &|s| match s.counts.decode_places {
+        0 => ABSENT.to_string(),
+        _ => format!("{:.1} %", 100.0 * s.utilization),
+    });
     row("fairness of tenants", &|s| format!("{:.3}", s.fairness));
     table
 }

@@ -72,8 +72,8 @@ pub struct Counts {
     pub decode_rows: u64,
 }
 
-/// Mean, middle and tail of times in milliseconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+/// Mean, middle and tail of times in milliseconds; of no times NaN, which is null in JSON.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     pub mean: f64,
     pub p50: f64,
@@ -84,13 +84,13 @@ pub struct Spread {
 
 impl Spread {
     fn of(times: &Histogram) -> Self {
-        let millis = |micros: Option<u64>| micros.unwrap_or(0) as f64 / 1e3;
+        let millis = |permille| times.quantile(permille).map_or(f64::NAN, |us| us as f64 / 1e3);
         Self {
-            mean: times.mean().unwrap_or(0.0) / 1e3,
-            p50: millis(times.quantile(500)),
-            p90: millis(times.quantile(900)),
-            p99: millis(times.quantile(990)),
-            max: times.max() as f64 / 1e3,
+            mean: times.mean().map_or(f64::NAN, |micros| micros / 1e3),
+            p50: millis(500),
+            p90: millis(900),
+            p99: millis(990),
+            max: millis(1000),
         }
     }
 }

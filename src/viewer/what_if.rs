@@ -152,6 +152,7 @@ fn table(ui: &mut Ui, found: &Comparison) {
 /// Three digits or so.
 fn number(value: f64) -> String {
     match value.abs() {
+        v if v.is_nan() => "–".to_string(),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -160,6 +161,9 @@ fn number(value: f64) -> String {
 
 /// "+12 %, worse", and whether it is better; nothing under one part in two hundred counts.
 fn change(from: f64, to: f64, less_is_better: bool) -> (String, Option<bool>) {
+    if from.is_nan() || to.is_nan() {
+        return (String::new(), None);
+    }
     if (to - from).abs() <= from.abs() * 0.005 {
         return ("the same".to_string(), None);
     }
