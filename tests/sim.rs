@@ -4,11 +4,12 @@ use crate::support::{Rows, shared};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tilewright::base::{
-    Admission, Batching, FairUnit, Limits, Order, Policies, Prefill, PrefixCache, threefry2x32,
+    Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, PrefixCache,
+    threefry2x32,
 };
 use tilewright::sim::{
-    Arrival, Cost, Lengths, Prompt, Ran, Recorded, Roofline, Setup, Workload, azure_csv,
-    mooncake_jsonl, share_gpt, simulate, what_if,
+    Arrival, Cost, Lengths, Prompt, Ran, Recorded, Roofline, Setup, Terms, Workload, at_rate,
+    azure_csv, mooncake_jsonl, share_gpt, simulate, what_if,
 };
 use tilewright::trace::{
     Attribution, Event, Histogram, Measures, Sink, Slo, Stamped, StepCost, Summary, Waits,
@@ -20,6 +21,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sim::a_seed_is_a_workload", seeds);
     rows.add("sim::lengths_and_gaps_have_the_mean_and_spread_asked_for", moments);
     rows.add("sim::workload_errors_name_the_field", wrong_workloads);
+    rows.add("sim::a_rate_is_had_by_any_arrivals", rates);
     rows.add("sim::prompts_share_what_their_pieces_share", pieces);
     rows.add("sim::azure_lines", azure);
     rows.add("sim::mooncake_lines", mooncake);
@@ -30,6 +32,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("sim::too_long_requests_are_counted", too_long);
     rows.add("sim::roofline_of_an_h100", roofline);
     rows.add("sim::a_recording_is_a_workload", recorded);
+    rows.add("sim::recorded_swaps_and_pauses_are_no_step_time", swaps_and_pauses);
+    rows.add("sim::blocks_of_unknown_cost_stay", unknown_block_cost);
     rows.add("sim::what_if", what_if_other);
     rows.add_if(shared("traces"), "sim::real_traces_read", |path| {
         let text = |name: &str| {
@@ -125,6 +129,25 @@ fn wrong_workloads() {
     assert!(told(Workload { tenants: 0, ..some() }).starts_with("tenants: 0"));
 }
 
+/// What has a pattern keeps it; what comes all at once gets one.
+fn rates() {
+    let gaps = |arrivals: &[Arrival]| -> Vec<u64> {
+        arrivals.windows(2).map(|w| w[1].micros - w[0].micros).collect()
+    };
+    let rate = |rate: f64| Workload { rate, ..some() };
+    let mut own: Vec<_> = all(&some())[..4].to_vec();
+    (0..).zip(&mut own).for_each(|(n, a)| a.micros = [0, 100, 1000, 2000][n]);
+    at_rate(&mut own, &rate(1000.0)).expect("a rate");
+    assert_eq!(gaps(&own), [200, 1800, 2000]);
+    at_rate(&mut own, &rate(f64::INFINITY)).expect("a rate");
+    assert_eq!(gaps(&own), [0, 0, 0]);
+    let mut at_once = all(&Workload { rate: f64::INFINITY, ..some() });
+    at_rate(&mut at_once, &rate(4.0)).expect("a rate");
+    let drawn: Vec<_> = all(&rate(4.0)).iter().map(|a| a.micros).collect();
+    assert_eq!(at_once.iter().map(|a| a.micros).collect::<Vec<_>>(), drawn);
+    assert!(at_rate(&mut own, &rate(0.0)).is_err());
+}
+
 fn pieces() {
     let workload = Workload { prefixes: 2, prefix_tokens: 33, requests: 50, ..some() };
     let arrivals = all(&workload);
@@ -150,11 +173,17 @@ fn azure() {
     let arrivals = azure_csv(text).expect("two requests");
     let found: Vec<_> = arrivals.iter().map(|a| (a.micros, a.prompt.tokens(), a.output)).collect();
     assert_eq!(found, [(0, 10, 3), (750_000, 7, 1)]);
+    let whole = azure_csv("2024-03-01T00:00:00Z,1,1\n2024-03-01T00:00:02Z,1,1").expect("seconds");
+    assert_eq!(whole[1].micros, 2_000_000);
     for (text, message) in [
         ("", "no requests"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2", "line 2: expected TIMESTAMP"),
         ("yesterday,2,3", "line 1: the timestamp"),
         ("2024-13-01 00:00:00.0,2,3", "line 1: the timestamp"),
+        ("18446744073709551615-01-01 00:00:00.0,2,3", "line 1: the timestamp"),
+        ("2024-01-01 18446744073709551615:00:00.0,2,3", "line 1: the timestamp"),
+        ("2024-01-01 00:61:00.0,2,3", "line 1: the timestamp"),
+        ("2024-01-01 00:00:00.,2,3", "line 1: the timestamp"),
         ("2024-01-01 00:00:00.0,x,3", "line 1: ContextTokens is no count: x"),
         ("2024-01-01 00:00:00.0,1,-3", "line 1: GeneratedTokens is no count: -3"),
     ] {
@@ -349,12 +378,14 @@ fn concurrency() {
     assert_eq!(measured(&events).counts.finished, 120);
 }
 
+/// What does not fit is left out before its ids are made, and what fits in part is cut and told.
 fn too_long() {
-    let arrivals = [10, 5000, 20]
+    let arrivals = [10, 5000, u32::MAX, 4095, 20]
         .map(|tokens| Arrival { prompt: Prompt::unique(1, tokens), ..all(&small())[0].clone() });
+    assert!(arrivals[0].output > 1);
     let (ran, events) = run_with(arrivals, |_| {});
-    assert_eq!((ran.requests, ran.too_long), (3, 1));
-    assert_eq!(measured(&events).counts.finished, 2);
+    assert_eq!((ran.requests, ran.too_long, ran.shortened), (5, 2, 1));
+    assert_eq!(measured(&events).counts.finished, 3);
 }
 
 /// Figures worked out by hand from the data sheet and the model's shape.
@@ -374,8 +405,9 @@ fn roofline() {
 fn recorded() {
     let arrivals = all(&small());
     let (_, events) = run_with(arrivals.clone(), |_| {});
-    let read = Recorded::read(&events).expect("a recording");
-    assert_eq!((read.limits, read.policies), (limits(), Policies::default()));
+    let read = Recorded::read(&events, 0).expect("a recording");
+    let terms = Terms { limits: limits(), policies: Policies::default(), weights: Vec::new() };
+    assert_eq!(read.terms, terms);
     assert_eq!(read.arrivals.len(), arrivals.len());
     let start = arrivals[0].micros;
     for (found, was) in read.arrivals.iter().zip(&arrivals) {
@@ -385,9 +417,60 @@ fn recorded() {
         // Seen when the step of the moment was over.
         assert!(found.micros + start + 20_000 > was.micros);
     }
+    assert_cost(&read);
+}
+
+/// The times of steps are those that the run had, to five percent.
+#[track_caller]
+fn assert_cost(read: &Recorded) {
     let cost = read.cost.expect("steps");
     let near = |found: u64, right: u64| found.abs_diff(right) * 20 < right;
     assert!(near(cost.fixed, COST.fixed) && near(cost.token, COST.token), "{cost:?}");
+}
+
+fn swapping(setup: &mut Setup) {
+    setup.policies.preemption = Preemption::Swap;
+    (setup.limits.blocks, setup.limits.host_blocks) = (48, 500);
+}
+
+fn blocks_moved(events: &[Stamped]) -> u32 {
+    let moved = |e: &Stamped| match e.event {
+        Event::BlocksSwapped { out, back, .. } => out + back,
+        _ => 0,
+    };
+    events.iter().map(moved).sum()
+}
+
+/// Moving blocks has a time of its own, which steps do not have again; and the time in which
+/// nothing runs is nobody's.
+fn swaps_and_pauses() {
+    let crowd = Workload { rate: 2000.0, ..small() };
+    let (_, events) = run_with(all(&crowd), swapping);
+    assert!(blocks_moved(&events) > 20);
+    let read = Recorded::read(&events, 1).expect("a recording");
+    assert_eq!(read.block_picos, 100_000_000, "as seen, not as said");
+    assert_cost(&read);
+    let few = Workload { rate: 0.5, requests: 40, ..small() };
+    let single = Lengths { mean: 1.0, cv: 0.0, max: 1 };
+    let (_, events) = run_with(all(&Workload { output: single, ..few.clone() }), |_| {});
+    let fixed = Recorded::read(&events, 0).expect("a recording").cost.expect("steps").fixed;
+    assert!(fixed < 2 * COST.fixed, "{fixed}: pauses between single steps");
+    let (_, events) = run_with(all(&few), |_| {});
+    assert_cost(&Recorded::read(&events, 0).expect("a recording"));
+}
+
+/// Moving costs nothing where nobody knows what it costs: it is not done then.
+fn unknown_block_cost() {
+    let crowd = all(&Workload { rate: 2000.0, ..small() });
+    let unknown = |setup: &mut Setup| {
+        swapping(setup);
+        setup.block_picos = 0;
+    };
+    let (_, events) = run_with(crowd, unknown);
+    assert_eq!(blocks_moved(&events), 0);
+    assert!(measured(&events).counts.preemptions > 0);
+    // What was known before the start is taken over.
+    assert_eq!(Recorded::read(&events, 7).expect("a recording").block_picos, 7);
 }
 
 /// The same policies give the same run, to a few percent; others differ as they must.
@@ -395,7 +478,14 @@ fn what_if_other() {
     let crowd = Workload { rate: 2000.0, ..small() };
     let (_, events) = run_with(all(&crowd), |setup| setup.limits.blocks = 48);
     let batches = Policies { batching: Batching::Static { size: 8 }, ..Policies::default() };
-    let compared = what_if(&events, batches, None, Slo::default()).expect("a comparison");
+    let recording = Recorded::read(&events, 0).expect("a recording");
+    let weights = vec![(1, 4)];
+    let other = Terms { policies: batches, weights, ..recording.terms.clone() };
+    let compared = what_if(&events, &recording, other, Slo::default()).expect("a comparison");
+    let weighted = |events: &[Stamped]| {
+        events.iter().any(|e| matches!(e.event, Event::TenantWeighted { weight: 4, .. }))
+    };
+    assert!(weighted(&compared.other.events) && !weighted(&compared.same.events));
     let (recorded, same, other) =
         (compared.recorded, compared.same.summary, compared.other.summary);
     let near = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b);

@@ -1,6 +1,7 @@
 //! `bench serve`: loads any server of the OpenAI API and tells how it held.
 
 use crate::cli::{count, switch};
+use crate::workload::read_arrivals;
 use crate::{log, print};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tilewright::bench::serve::{Endpoint, Goal, Load, Report, plot, run as send};
-use tilewright::sim::{Arrival, Lengths, Workload, azure_csv, mooncake_jsonl, share_gpt};
+use tilewright::sim::{Arrival, Lengths, Workload, draw_gaps};
 
 #[derive(Args)]
 pub struct BenchServeArgs {
@@ -47,8 +48,8 @@ pub struct BenchServeArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     #[arg(env = "TILEWRIGHT_BENCH_MAX_CONCURRENCY", help_heading = "Traffic")]
     pub max_concurrency: Option<u32>,
-    /// Arrivals and lengths from a file: Azure's .csv, Mooncake's .jsonl or ShareGPT's .json
-    /// [default: drawn].
+    /// Arrivals and lengths from a file of a kind that `sim` reads, plain or gzip: a recording,
+    /// Azure's lines, Mooncake's or ShareGPT's [default: drawn].
     #[arg(long, alias = "dataset-path", value_name = "FILE", env = "TILEWRIGHT_BENCH_TRACE")]
     #[arg(help_heading = "Traffic")]
     pub trace: Option<PathBuf>,
@@ -171,43 +172,28 @@ fn arrivals(args: &BenchServeArgs) -> Result<Vec<Arrival>> {
     let Some(path) = &args.trace else {
         let workload = Workload {
             requests: count,
-            rate: args.request_rate,
-            // As vLLM has it, the shape of the gamma distribution; the deviation is its root's
-            // inverse.
-            burstiness: 1.0 / args.burstiness.sqrt(),
             prompt: lengths(args.input_len, args.length_cv),
             output: lengths(args.output_len, args.length_cv),
             prefixes: args.prefixes,
             prefix_tokens: args.prefix_len,
-            seed: args.seed,
-            ..Workload::default()
+            ..timing(args)
         };
         return Ok(workload.generator()?.collect());
     };
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("--trace {name}"))?;
+    // How many tokens they are only the server knows; prompts are made of words.
     let words = |text: &str| text.split_whitespace().count() as u32;
-    let found = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("csv") => azure_csv(&text),
-        Some("jsonl") => mooncake_jsonl(&text),
-        Some("json") => share_gpt(&text, &words),
-        _ => bail!("--trace {name}: expected .csv (Azure), .jsonl (Mooncake) or .json (ShareGPT)"),
-    };
-    let mut found = found.with_context(|| format!("--trace {name}"))?;
+    let mut found = read_arrivals(path, Some(words)).context("--trace")?;
     found.truncate(count as usize);
     if args.request_rate.is_finite() {
-        let shape =
-            Workload { requests: found.len() as u64, rate: args.request_rate, ..timing(args) };
-        for (arrival, drawn) in found.iter_mut().zip(shape.generator()?) {
-            arrival.micros = drawn.micros;
-        }
+        draw_gaps(&mut found, &timing(args))?;
     }
     Ok(found)
 }
 
 fn timing(args: &BenchServeArgs) -> Workload {
+    // As vLLM has it, the shape of the gamma distribution; the deviation is its root's inverse.
     let burstiness = 1.0 / args.burstiness.sqrt();
-    Workload { burstiness, seed: args.seed, ..Workload::default() }
+    Workload { rate: args.request_rate, burstiness, seed: args.seed, ..Workload::default() }
 }
 
 fn lengths(mean: u32, cv: f64) -> Lengths {

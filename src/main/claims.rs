@@ -4,6 +4,7 @@ use crate::claim_args::{ClaimArgs, ReportArgs};
 use crate::workload::read_arrivals;
 use crate::{device, model, print};
 use anyhow::{Context, Result, anyhow};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use tilewright::base::MonotonicClock;
@@ -45,10 +46,8 @@ fn run_one(claim: &'static Claim, trial: &Trial<'_>) -> Result<Outcome> {
     Ok(Outcome { claim, ground: trial.ground.name(), seconds, found })
 }
 
-fn arrivals(path: Option<&std::path::PathBuf>) -> Result<Option<Vec<Arrival>>> {
-    let read =
-        |path: &std::path::PathBuf| read_arrivals(path).with_context(|| path.display().to_string());
-    path.map(read).transpose()
+fn arrivals(path: Option<&PathBuf>) -> Result<Option<Vec<Arrival>>> {
+    path.map(|path| read_arrivals(path, None)).transpose()
 }
 
 /// One claim: in words with a table, or as JSON, and its plots as SVG.

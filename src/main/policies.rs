@@ -1,5 +1,6 @@
 //! The flags of the scheduling policies: one for each axis of `base::Policies`.
 
+use anyhow::{Context, Result};
 use clap::Args;
 use std::str::FromStr;
 use tilewright::base::{
@@ -78,6 +79,15 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// The weights of a workload's tenants, which have numbers.
+    pub fn numbered_weights(&self) -> Result<Vec<(u32, u32)>> {
+        let number = |(name, weight): &(String, u32)| {
+            Some((name.strip_prefix("tenant-").unwrap_or(name).parse().ok()?, *weight))
+        };
+        let weights = self.tenant_weight.iter().map(number).collect::<Option<_>>();
+        weights.context("--tenant-weight: tenants of a workload are tenant-1, …")
+    }
+
     /// The policies; what of them are limits goes into `limits`.
     pub fn apply(&self, limits: &mut Limits) -> Policies {
         limits.watermark_permille = self.watermark;

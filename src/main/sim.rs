@@ -4,7 +4,7 @@
 use crate::cli::{count, switch};
 use crate::policies::PolicyArgs;
 use crate::print;
-use crate::workload::{GoalArgs, WorkloadArgs, read_recording};
+use crate::workload::{GoalArgs, SizeArgs, WorkloadArgs, read_recorded, simulated};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright::base::Limits;
 use tilewright::bench::{summaries, waited};
-use tilewright::sim::{Cost, Ran, Recorded, Roofline, Setup, simulate};
-use tilewright::trace::{FileSink, Header, Measures, Sink, Stamped, Waits};
+use tilewright::sim::{Cost, Ran, Roofline, Setup, simulate};
+use tilewright::trace::{FileSink, Measures, Sink, Stamped, Waits};
 
 #[derive(Args)]
 pub struct SimArgs {
@@ -24,22 +24,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = "h100-8b", env = "TILEWRIGHT_HARDWARE")]
     #[arg(help_heading = "Engine")]
     pub hardware: String,
-    /// Sequences that run at once [default: 256, a recording's own].
-    #[arg(long, visible_alias = "parallel", value_name = "N", value_parser = count)]
-    #[arg(env = "TILEWRIGHT_MAX_NUM_SEQS", help_heading = "Engine")]
-    pub max_num_seqs: Option<u32>,
-    /// Tokens computed per step [default: 2048, a recording's own].
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
-    #[arg(env = "TILEWRIGHT_MAX_NUM_BATCHED_TOKENS", help_heading = "Engine")]
-    pub max_num_batched_tokens: Option<u32>,
-    /// KV blocks of the pool [default: what is free of 80 GB, a recording's own].
-    #[arg(long, value_name = "N", value_parser = count, env = "TILEWRIGHT_KV_BLOCKS")]
-    #[arg(help_heading = "Engine")]
-    pub kv_blocks: Option<u32>,
-    /// Positions per sequence, prompt and output [default: 8192, a recording's own].
-    #[arg(short, long, alias = "max-model-len", value_name = "TOKENS", value_parser = count)]
-    #[arg(env = "TILEWRIGHT_CTX_SIZE", help_heading = "Engine")]
-    pub ctx_size: Option<u32>,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     #[command(flatten)]
     pub policies: PolicyArgs,
     #[command(flatten)]
@@ -78,22 +64,14 @@ impl SimArgs {
                 (Cost::Roofline(roofline), roofline.block_picos(limits.block_size), limits)
             }
             file => {
-                let (_, events) = read_recording(file.as_ref()).with_context(|| {
+                let (recorded, _) = read_recorded(file.as_ref()).with_context(|| {
                     format!("--hardware {file}: neither h100-8b nor a recording")
                 })?;
-                let recorded = Recorded::read(&events).with_context(|| file.to_string())?;
                 let cost = recorded.cost.ok_or_else(|| anyhow!("{file} has no steps"))?;
-                (Cost::Fitted(cost), recorded.block_picos, recorded.limits)
+                (Cost::Fitted(cost), recorded.block_picos, recorded.terms.limits)
             }
         };
-        for (asked, field) in [
-            (self.max_num_seqs, &mut limits.sequences_max),
-            (self.max_num_batched_tokens, &mut limits.step_tokens_max),
-            (self.kv_blocks, &mut limits.blocks),
-            (self.ctx_size, &mut limits.context_max),
-        ] {
-            *field = asked.unwrap_or(*field);
-        }
+        self.sizes.apply(&mut limits);
         Ok((cost, block_picos, limits))
     }
 }
@@ -109,18 +87,13 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let mut written = None;
     if let Some(path) = &args.out {
-        let header = Header { model: "simulated".to_string(), ..Header::default() };
+        let header = simulated(block_picos);
         let sink = FileSink::patient(path, &header);
         let sink = Arc::new(Mutex::new(sink.with_context(|| format!("--out {}", path.display()))?));
         written = Some((path, sink.clone()));
         sinks.push(Box::new(sink));
     }
-    let tenant = |(name, weight): &(String, u32)| {
-        let number = name.strip_prefix("tenant-").unwrap_or(name).parse().ok();
-        Some((number?, *weight))
-    };
-    let weights = args.policies.tenant_weight.iter().map(tenant).collect::<Option<_>>();
-    let weights = weights.context("--tenant-weight: tenants of a workload are tenant-1, …")?;
+    let weights = args.policies.numbered_weights()?;
     let concurrency = args.workload.concurrency;
     let setup = Setup { limits, policies, weights, cost, block_picos, concurrency, sinks };
     let ran = simulate(args.workload.arrivals()?, setup)?;
@@ -156,6 +129,7 @@ fn report(args: &SimArgs, ran: &Ran, measures: &Measures) -> Result<()> {
             "hardware": args.hardware,
             "requests": ran.requests,
             "too_long": ran.too_long,
+            "shortened": ran.shortened,
             "steps": ran.steps,
             "seconds": ran.micros as f64 / 1e6,
             "summary": summary,
@@ -167,12 +141,16 @@ fn report(args: &SimArgs, ran: &Ran, measures: &Measures) -> Result<()> {
         let ridge = Roofline::H100_8B.ridge();
         out += &format!("h100-8b: memory bounds a step below {ridge:.0} operations a byte\n");
     }
-    if ran.too_long > 0 {
-        let (many, all) = (ran.too_long, ran.requests);
-        out += &format!(
-            "{many} of {all} requests are longer than the context or the KV cache and were left \
-             out: more --ctx-size or --kv-blocks takes them\n"
-        );
+    for (many, what) in [
+        (ran.too_long, "are longer than the context or the KV cache and were left out"),
+        (ran.shortened, "came to the end of the context or the KV cache before their last token"),
+    ] {
+        if many > 0 {
+            let all = ran.requests;
+            out += &format!(
+                "{many} of {all} requests {what}: more --ctx-size or --kv-blocks takes them\n"
+            );
+        }
     }
     print(&out)
 }

@@ -3,13 +3,18 @@
 use anyhow::Result;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright::base::{Limits, Policies};
-use tilewright::sim::{Cost, Lengths, Roofline, Run, Setup, Workload, simulate, what_if};
+use tilewright::sim::{
+    Cost, Lengths, Recorded, Roofline, Run, Setup, Terms, Workload, simulate, what_if,
+};
 use tilewright::trace::{Slo, Stamped};
 use tilewright::viewer::{Comparison, Rerun};
 
 /// The recorded arrivals under other policies and limits.
 pub fn compare(events: &[Stamped], policies: Policies, limits: Limits) -> Result<Comparison> {
-    let found = what_if(events, policies, Some(limits), Slo::default())?;
+    // A stream on show has no header: of moving blocks it tells what it saw of it.
+    let recorded = Recorded::read(events, 0)?;
+    let other = Terms { limits, policies, weights: recorded.terms.weights.clone() };
+    let found = what_if(events, &recorded, other, Slo::default())?;
     let rerun = |run: Run| Rerun::new(run.policies, run.summary, run.events);
     let (recorded, same, other) = (found.recorded, rerun(found.same), rerun(found.other));
     Ok(Comparison { recorded, same, other })

@@ -3,32 +3,22 @@
 use crate::cli::{count, switch};
 use crate::policies::PolicyArgs;
 use crate::print;
-use crate::workload::{GoalArgs, read_recording};
+use crate::workload::{GoalArgs, SizeArgs, read_recorded, simulated};
 use anyhow::{Context, Result};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tilewright::bench::{summaries, waited};
-use tilewright::engine::recorded_limits;
-use tilewright::sim::what_if;
-use tilewright::trace::{FileSink, Header, Sink, Waits};
+use tilewright::sim::{Terms, what_if};
+use tilewright::trace::{FileSink, Sink, Waits};
 
 #[derive(Args)]
 pub struct WhatIfArgs {
     /// Recording made with --record, or with --out of `sim`; plain or gzip.
     pub file: PathBuf,
-    /// Sequences that run at once [default: the recording's].
-    #[arg(long, visible_alias = "parallel", value_name = "N", value_parser = count)]
-    #[arg(env = "TILEWRIGHT_MAX_NUM_SEQS", help_heading = "Engine")]
-    pub max_num_seqs: Option<u32>,
-    /// Tokens computed per step [default: the recording's].
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
-    #[arg(env = "TILEWRIGHT_MAX_NUM_BATCHED_TOKENS", help_heading = "Engine")]
-    pub max_num_batched_tokens: Option<u32>,
-    /// KV blocks of the pool [default: the recording's].
-    #[arg(long, value_name = "N", value_parser = count, env = "TILEWRIGHT_KV_BLOCKS")]
-    #[arg(help_heading = "Engine")]
-    pub kv_blocks: Option<u32>,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     #[command(flatten)]
     pub policies: PolicyArgs,
     #[command(flatten)]
@@ -46,23 +36,17 @@ pub struct WhatIfArgs {
 }
 
 pub fn run(args: &WhatIfArgs) -> Result<ExitCode> {
-    let (_, events) = read_recording(&args.file)?;
-    let name = args.file.display();
-    let mut limits = recorded_limits(&events).with_context(|| {
-        format!("{name} does not tell the engine's limits: record from the start")
-    })?;
-    for (asked, field) in [
-        (args.max_num_seqs, &mut limits.sequences_max),
-        (args.max_num_batched_tokens, &mut limits.step_tokens_max),
-        (args.kv_blocks, &mut limits.blocks),
-    ] {
-        *field = asked.unwrap_or(*field);
-    }
+    let (recorded, events) = read_recorded(&args.file)?;
+    let mut limits = recorded.terms.limits;
+    args.sizes.apply(&mut limits);
     let policies = args.policies.apply(&mut limits);
-    let compared = what_if(&events, policies, Some(limits), args.goals.slo());
-    let compared = compared.with_context(|| name.to_string())?;
+    let mut weights: BTreeMap<u32, u32> = recorded.terms.weights.iter().copied().collect();
+    weights.extend(args.policies.numbered_weights()?);
+    let other = Terms { limits, policies, weights: weights.into_iter().collect() };
+    let compared = what_if(&events, &recorded, other, args.goals.slo());
+    let compared = compared.with_context(|| args.file.display().to_string())?;
     if let Some(path) = &args.out {
-        let header = Header { model: "simulated".to_string(), ..Header::default() };
+        let header = simulated(recorded.block_picos);
         let write = || {
             let mut sink = FileSink::patient(path, &header)?;
             compared.other.events.iter().for_each(|event| sink.push(event));

@@ -7,9 +7,12 @@ use clap::Args;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use tilewright::base::Limits;
 use tilewright::engine::{LoadOptions, fable, read_card};
-use tilewright::sim::{Arrival, Lengths, Recorded, Workload, azure_csv, mooncake_jsonl, share_gpt};
-use tilewright::trace::{Header, Reader, Slo, Stamped, unpacked};
+use tilewright::sim::{
+    Arrival, Lengths, Recorded, Workload, at_rate, azure_csv, mooncake_jsonl, share_gpt,
+};
+use tilewright::trace::{Header, Made, Reader, Slo, Stamped, unpacked};
 
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Workload")]
@@ -22,7 +25,8 @@ pub struct WorkloadArgs {
     /// Requests to run [default: 1000, all of a file].
     #[arg(long, value_name = "N", value_parser = count, env = "TILEWRIGHT_REQUESTS")]
     pub requests: Option<u32>,
-    /// Requests a second; `inf` has all come at the start [default: 10, a file's own].
+    /// Requests a second; `inf` has all come at the start. Those of a file keep their pattern, or
+    /// get one if all come at once [default: 10, a file's own].
     #[arg(long, value_name = "N", value_parser = rate, env = "TILEWRIGHT_RATE")]
     pub rate: Option<f64>,
     /// Standard deviation over mean of the time between two requests: 1 is Poisson, more comes in
@@ -67,6 +71,40 @@ pub struct WorkloadArgs {
     pub seed: u64,
 }
 
+/// Sizes of a simulated engine.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Engine")]
+pub struct SizeArgs {
+    /// Sequences that run at once [default: a recording's own, else 256].
+    #[arg(long, visible_alias = "parallel", value_name = "N", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_MAX_NUM_SEQS")]
+    pub max_num_seqs: Option<u32>,
+    /// Tokens computed per step [default: a recording's own, else 2048].
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_MAX_NUM_BATCHED_TOKENS")]
+    pub max_num_batched_tokens: Option<u32>,
+    /// KV blocks of the pool [default: a recording's own, else what is free of 80 GB].
+    #[arg(long, value_name = "N", value_parser = count, env = "TILEWRIGHT_KV_BLOCKS")]
+    pub kv_blocks: Option<u32>,
+    /// Positions per sequence, prompt and output [default: a recording's own, else 8192].
+    #[arg(short, long, alias = "max-model-len", value_name = "TOKENS", value_parser = count)]
+    #[arg(env = "TILEWRIGHT_CTX_SIZE")]
+    pub ctx_size: Option<u32>,
+}
+
+impl SizeArgs {
+    pub fn apply(&self, limits: &mut Limits) {
+        for (asked, field) in [
+            (self.max_num_seqs, &mut limits.sequences_max),
+            (self.max_num_batched_tokens, &mut limits.step_tokens_max),
+            (self.kv_blocks, &mut limits.blocks),
+            (self.ctx_size, &mut limits.context_max),
+        ] {
+            *field = asked.unwrap_or(*field);
+        }
+    }
+}
+
 /// Bounds of a good request.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Goals")]
@@ -109,40 +147,55 @@ impl WorkloadArgs {
             };
             return Ok(Box::new(workload.generator()?));
         };
-        let mut arrivals = read_arrivals(path).with_context(|| path.display().to_string())?;
+        let mut arrivals = read_arrivals(path, None)?;
         arrivals.truncate(self.requests.map_or(usize::MAX, |n| n as usize));
         if let Some(rate) = self.rate {
-            let span = arrivals.last().map_or(0, |last| last.micros) as f64 / 1e6;
-            let own = arrivals.len() as f64 / span.max(1e-6);
-            let scale = if rate.is_finite() { own / rate } else { 0.0 };
-            arrivals.iter_mut().for_each(|a| a.micros = (a.micros as f64 * scale) as u64);
+            let (burstiness, seed) = (self.burstiness, self.seed);
+            at_rate(&mut arrivals, &Workload { rate, burstiness, seed, ..Workload::default() })?;
         }
         Ok(Box::new(arrivals.into_iter()))
     }
 }
 
-/// What a file begins with tells its kind.
-pub fn read_arrivals(path: &Path) -> Result<Vec<Arrival>> {
-    let mut text = String::new();
-    unpacked(File::open(path)?)?.read_to_string(&mut text)?;
-    let first = text.lines().next().unwrap_or_default();
-    let is_recording = serde_json::from_str::<Header>(first).is_ok();
-    if is_recording {
-        let events: Vec<Stamped> =
-            Reader::new(BufReader::new(text.as_bytes()))?.collect::<Result<_, _>>()?;
-        return Ok(Recorded::read(&events)?.arrivals);
-    }
-    match text.trim_start().as_bytes().first() {
-        Some(b'[') => {
-            let weights = fable()?;
-            let card = read_card(&weights, u32::MAX, &LoadOptions::default(), &mut Vec::new())?;
-            let tokens = |text: &str| card.tokenizer.encode(text).len() as u32;
-            Ok(share_gpt(&text, &tokens)?)
+/// What a file begins with tells its kind. Conversations are counted in `words`, or else in tokens
+/// of Fable's vocabulary.
+pub fn read_arrivals(path: &Path, words: Option<fn(&str) -> u32>) -> Result<Vec<Arrival>> {
+    let read = || -> Result<_> {
+        let mut text = String::new();
+        unpacked(File::open(path)?)?.read_to_string(&mut text)?;
+        let first = text.lines().next().unwrap_or_default();
+        if serde_json::from_str::<Header>(first).is_ok() {
+            let events: Vec<Stamped> =
+                Reader::new(BufReader::new(text.as_bytes()))?.collect::<Result<_, _>>()?;
+            return Ok(Recorded::read(&events, 0)?.arrivals);
         }
-        Some(b'{') => Ok(mooncake_jsonl(&text)?),
-        Some(_) => Ok(azure_csv(&text)?),
-        None => bail!("the file is empty"),
-    }
+        match (text.trim_start().as_bytes().first(), words) {
+            (Some(b'['), Some(words)) => Ok(share_gpt(&text, &words)?),
+            (Some(b'['), None) => {
+                let weights = fable()?;
+                let card = read_card(&weights, u32::MAX, &LoadOptions::default(), &mut Vec::new())?;
+                Ok(share_gpt(&text, &|text| card.tokenizer.encode(text).len() as u32)?)
+            }
+            (Some(b'{'), _) => Ok(mooncake_jsonl(&text)?),
+            (Some(_), _) => Ok(azure_csv(&text)?),
+            (None, _) => bail!("the file is empty"),
+        }
+    };
+    read().with_context(|| path.display().to_string())
+}
+
+/// A recording as a workload, what its header tells included, and its stream.
+pub fn read_recorded(path: &Path) -> Result<(Recorded, Vec<Stamped>)> {
+    let (header, events) = read_recording(path)?;
+    let block_picos = header.engine.map_or(0, |made| made.block_picos);
+    let recorded = Recorded::read(&events, block_picos);
+    Ok((recorded.with_context(|| path.display().to_string())?, events))
+}
+
+/// The header of a simulated run, in which moving a block takes so long.
+pub fn simulated(block_picos: u64) -> Header {
+    let engine = Some(Made { block_picos, ..Made::default() });
+    Header { model: "simulated".to_string(), engine, ..Header::default() }
 }
 
 /// A recording, whole.

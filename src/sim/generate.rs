@@ -119,6 +119,26 @@ impl Iterator for Generator {
     }
 }
 
+/// Gives `arrivals` the moments that a workload of such gaps has.
+pub fn draw_gaps(arrivals: &mut [Arrival], gaps: &Workload) -> Result<(), WorkloadError> {
+    let workload = Workload { requests: arrivals.len() as u64, ..gaps.clone() };
+    let drawn = workload.generator()?;
+    arrivals.iter_mut().zip(drawn).for_each(|(arrival, drawn)| arrival.micros = drawn.micros);
+    Ok(())
+}
+
+/// Has `arrivals`, in order of time, come at the rate of `gaps`. What they have of a pattern stays;
+/// where all come at once there is none, and gaps are drawn.
+pub fn at_rate(arrivals: &mut [Arrival], gaps: &Workload) -> Result<(), WorkloadError> {
+    let span = arrivals.last().map_or(0, |last| last.micros) as f64 / 1e6;
+    if span == 0.0 || gaps.rate.is_infinite() {
+        return draw_gaps(arrivals, gaps);
+    }
+    let scale = arrivals.len() as f64 / span / gaps.rate;
+    arrivals.iter_mut().for_each(|a| a.micros = (a.micros as f64 * scale) as u64);
+    Ok(())
+}
+
 fn mix(seed: u64, number: u64, kind: u32) -> u64 {
     let key = [seed as u32, (seed >> 32) as u32 ^ kind];
     let [a, b] = threefry2x32(key, [number as u32, (number >> 32) as u32]);

@@ -9,7 +9,7 @@ use crate::base::{Limits, Policies, RequestId, SequenceId, TokenId};
 use crate::trace::{
     Event, Histogram, Measures, Sink, Slo, Stamped, StepCost, StepTime, Summary, Work,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why a recording tells too little.
@@ -23,18 +23,25 @@ pub enum RecordedError {
     NoSteps,
 }
 
+/// The sizes of an engine, and how it chooses.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Terms {
+    pub limits: Limits,
+    pub policies: Policies,
+    /// Shares of tenants under fair queueing, relative to 1: (number, weight).
+    pub weights: Vec<(u32, u32)>,
+}
+
 /// A recorded run, as a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recorded {
     /// At the start.
-    pub limits: Limits,
-    pub policies: Policies,
-    pub weights: Vec<(u32, u32)>,
+    pub terms: Terms,
     /// By time, counted from the first.
     pub arrivals: Vec<Arrival>,
     /// Fitted to the recorded steps, what the host does between two included; `None` of none.
     pub cost: Option<StepCost>,
-    /// Time of moving one block to host memory or back; 0 where none was moved.
+    /// Time of moving one block to host memory or back; 0 where nothing tells.
     pub block_picos: u64,
 }
 
@@ -61,18 +68,28 @@ struct Reading {
     work: Work,
     /// Blocks moved, and the time it took.
     swapped: (u64, u64),
+    /// Of that time, what lies in the step that is being told, and before it since the last one.
+    moving: u64,
+    moved: u64,
     /// Host time between two steps.
     between: Histogram,
+    /// End of the last step, as long as something runs: waiting for requests is no host time.
     ran: Option<u64>,
+    running: BTreeSet<SequenceId>,
 }
 
 impl Recorded {
     /// Reads a stream from its start. Sequences that say nothing before they end count as saying
-    /// one token; what a caller broke off ends where it was broken off.
-    pub fn read<'a>(events: impl IntoIterator<Item = &'a Stamped>) -> Result<Self, RecordedError> {
+    /// one token; what a caller broke off ends where it was broken off. `block_picos` is what
+    /// moving a block was measured to take before the start, 0 if unknown; blocks that the stream
+    /// shows to be moved tell more.
+    pub fn read<'a>(
+        events: impl IntoIterator<Item = &'a Stamped>,
+        block_picos: u64,
+    ) -> Result<Self, RecordedError> {
         let mut reading = Reading::default();
         events.into_iter().for_each(|event| reading.push(event));
-        reading.finish()
+        reading.finish(block_picos)
     }
 }
 
@@ -94,22 +111,37 @@ impl Reading {
                 self.prompt.1.extend(tokens);
             }
             Event::RequestArrived { .. } => self.arrived(stamped),
-            Event::StepPlanned { .. } => {
-                self.work = Work::default();
-            }
+            Event::StepPlanned { .. } => self.work = Work::default(),
             Event::RowPlanned { start, len, .. } | Event::RowPadded { start, len, .. } => {
                 self.work = self.work + Work::row(*start, *len);
             }
             Event::StepRan { plan_micros, build_micros, device_micros, .. } => {
                 let own = plan_micros.saturating_add(*build_micros).saturating_add(*device_micros);
-                self.times.observe(self.work, own);
+                // Moves have a time of their own: a step's may not count them again.
+                let (moving, moved) =
+                    (std::mem::take(&mut self.moving), std::mem::take(&mut self.moved));
+                self.times.observe(self.work, own.saturating_sub(moving));
                 if let Some(before) = self.ran.replace(now) {
-                    self.between.record(now.saturating_sub(own).saturating_sub(before));
+                    let since = now.saturating_sub(before);
+                    self.between.record(since.saturating_sub(own).saturating_sub(moved));
                 }
             }
-            Event::BlocksSwapped { out, back, micros, .. } => {
+            Event::BlocksSwapped { step, out, back, micros, .. } => {
                 self.swapped.0 += u64::from(*out) + u64::from(*back);
                 self.swapped.1 += micros;
+                // A plan without rows has no number, and what it moves lies between two steps.
+                let place = if *step == 0 { &mut self.moved } else { &mut self.moving };
+                *place += micros;
+            }
+            Event::SequenceAdmitted { sequence, .. } => {
+                self.running.insert(*sequence);
+            }
+            Event::SequencePreempted { victim: sequence, .. }
+            | Event::SequenceFinished { sequence, .. } => {
+                self.running.remove(sequence);
+                if self.running.is_empty() {
+                    self.ran = None;
+                }
             }
             Event::TokenSampled { sequence, token, .. } => {
                 if let Some(found) = self.found.get_mut(sequence) {
@@ -140,7 +172,7 @@ impl Reading {
         self.found.insert(sequence, found);
     }
 
-    fn finish(self) -> Result<Recorded, RecordedError> {
+    fn finish(self, known_picos: u64) -> Result<Recorded, RecordedError> {
         let limits = self.limits.ok_or(RecordedError::NoLimits)?;
         let start = self.found.values().map(|f| f.micros).min();
         let start = start.ok_or(RecordedError::NoRequests)?;
@@ -168,9 +200,11 @@ impl Reading {
             .map(|cost| StepCost { fixed: cost.fixed.saturating_add(between), ..cost });
         let (policies, weights) = (self.policies.unwrap_or_default(), self.weights);
         let (blocks, micros) = self.swapped;
-        let block_picos = micros.saturating_mul(1_000_000).checked_div(blocks).unwrap_or(0);
+        let block_picos =
+            micros.saturating_mul(1_000_000).checked_div(blocks).unwrap_or(known_picos);
         let weights = weights.into_iter().collect();
-        Ok(Recorded { limits, policies, weights, arrivals, cost, block_picos })
+        let terms = Terms { limits, policies, weights };
+        Ok(Recorded { terms, arrivals, cost, block_picos })
     }
 }
 
@@ -194,33 +228,29 @@ pub struct Compared {
     pub other: Run,
 }
 
-/// Runs the requests of a recording under `policies` (and `limits`, if given) with the recording's
-/// own step times, and once more under the recording's own policies to compare with.
+/// Runs the requests of a recording, of which `events` are the stream, under other terms with the
+/// recording's own step times, and once more under the recording's own terms to compare with.
 pub fn what_if(
     events: &[Stamped],
-    policies: Policies,
-    limits: Option<Limits>,
+    recorded: &Recorded,
+    other: Terms,
     slo: Slo,
 ) -> Result<Compared, SimError> {
-    let recorded = Recorded::read(events)?;
     let mut measures = Measures::new(slo);
     events.iter().for_each(|event| measures.push(event));
-    let same = recorded.run(recorded.limits, recorded.policies, slo)?;
-    let other = recorded.run(limits.unwrap_or(recorded.limits), policies, slo)?;
+    let same = recorded.run(recorded.terms.clone(), slo)?;
+    let other = recorded.run(other, slo)?;
     Ok(Compared { recorded: measures.summary(), same, other })
 }
 
 impl Recorded {
-    fn run(&self, limits: Limits, policies: Policies, slo: Slo) -> Result<Run, SimError> {
+    fn run(&self, terms: Terms, slo: Slo) -> Result<Run, SimError> {
         let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
+        let Terms { limits, policies, weights } = terms;
         let setup = Setup {
-            // Where no block was moved nothing is known of moving: victims are computed again.
-            limits: match self.block_picos {
-                0 => Limits { host_blocks: 0, ..limits },
-                _ => limits,
-            },
+            limits,
             policies,
-            weights: self.weights.clone(),
+            weights,
             cost: Cost::Fitted(self.cost.ok_or(RecordedError::NoSteps)?),
             block_picos: self.block_picos,
             concurrency: None,

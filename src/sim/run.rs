@@ -7,8 +7,8 @@ use super::recorded::RecordedError;
 use super::runner::{STOP, Scripts, SimRunner, VOCABULARY, seed};
 use crate::base::{Clock, Limits, ManualClock, Policies};
 use crate::engine::{
-    Engine, EngineConfig, EngineHandle, GenerateRequest, LoadError, LoadOptions, ModelCard, Runner,
-    Stepped, SubmitError, fable, read_card,
+    Engine, EngineConfig, GenerateRequest, LoadError, LoadOptions, ModelCard, Runner, Stepped,
+    SubmitError, fable, read_card,
 };
 use crate::trace::Sink;
 use std::collections::VecDeque;
@@ -21,7 +21,8 @@ pub struct Setup {
     /// Shares of tenants under fair queueing, relative to 1: (number, weight).
     pub weights: Vec<(u32, u32)>,
     pub cost: Cost,
-    /// Time of moving one block to host memory or back.
+    /// Time of moving one block to host memory or back; 0 if unknown: then none is moved, as it
+    /// would cost nothing.
     pub block_picos: u64,
     /// Requests that are open at most: others come when one has ended.
     pub concurrency: Option<u32>,
@@ -47,6 +48,8 @@ pub struct Ran {
     pub requests: u64,
     /// Of those, the ones that no engine of this size can take.
     pub too_long: u64,
+    /// Of those, the ones that end before their last token, where the context or the pool does.
+    pub shortened: u64,
     pub steps: u64,
     /// Of the engine's clock.
     pub micros: u64,
@@ -82,7 +85,11 @@ pub fn simulate(
         clock: clock.clone(),
         scripts: scripts.clone(),
     };
-    let mut config = EngineConfig::new(setup.limits, clock.clone());
+    let limits = match setup.block_picos {
+        0 => Limits { host_blocks: 0, ..setup.limits },
+        _ => setup.limits,
+    };
+    let mut config = EngineConfig::new(limits, clock.clone());
     config.policies = setup.policies;
     config.block_picos = setup.block_picos;
     config.weights = setup.weights.iter().map(|&(n, w)| (tenant_name(n), w)).collect();
@@ -149,8 +156,17 @@ pub fn drive<R: Runner>(
         for _ in 0..entrance.min(room) {
             let Some(arrival) = due.pop_front() else { break };
             ran.requests += 1;
-            let request = request(ran.requests as u32, arrival);
-            ran.too_long += u64::from(!submit(&handle, request, ran.requests)?);
+            // Seen before its ids are made: a trace can say any length.
+            let room = handle.sequence_tokens_max().saturating_sub(arrival.prompt.tokens());
+            if room == 0 {
+                ran.too_long += 1;
+                continue;
+            }
+            ran.shortened += u64::from(arrival.output > room);
+            let mut request = request(ran.requests as u32, arrival);
+            request.max_tokens = request.max_tokens.map(|most| most.min(room));
+            let number = ran.requests;
+            handle.submit_quiet(request).map_err(|error| SimError::Refused { number, error })?;
         }
         let next = match due.is_empty() {
             true => arrivals.peek().map(|a| a.micros.saturating_add(began)),
@@ -171,20 +187,4 @@ pub fn drive<R: Runner>(
     ran.steps = handle.status().steps;
     ran.micros = clock.now_micros() - began;
     Ok(ran)
-}
-
-/// False if no engine of this size can take it.
-fn submit(
-    handle: &EngineHandle,
-    mut request: GenerateRequest,
-    number: u64,
-) -> Result<bool, SimError> {
-    let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-    let room = handle.sequence_tokens_max().saturating_sub(prompt).max(1);
-    request.max_tokens = request.max_tokens.map(|most| most.min(room));
-    match handle.submit_quiet(request) {
-        Ok(_) => Ok(true),
-        Err(SubmitError::BeyondContext { .. } | SubmitError::BeyondPool { .. }) => Ok(false),
-        Err(error) => Err(SimError::Refused { number, error }),
-    }
 }

@@ -3,6 +3,7 @@
 
 use super::arrivals::{Arrival, Prompt};
 use serde::Deserialize;
+use std::ops::RangeInclusive;
 
 /// A trace that cannot be read; names the line or entry.
 #[derive(Debug, thiserror::Error)]
@@ -59,30 +60,32 @@ pub fn azure_csv(text: &str) -> Result<Vec<Arrival>, TraceFileError> {
     settled(arrivals)
 }
 
-/// `2023-11-16 18:15:46.6805900` in microseconds since some day.
+/// `2023-11-16 18:15:46.6805900`, the fraction optional, in microseconds since some day.
 fn timestamp(text: &str) -> Option<u64> {
     let (date, time) = text.split_once([' ', 'T'])?;
-    let mut date = date.split('-').map(|part| part.parse::<u64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    if date.next().is_some() || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
+    let mut date = date.split('-');
+    let year = field(date.next()?, 1..=9999)?;
+    let (month, day) = (field(date.next()?, 1..=12)?, field(date.next()?, 1..=31)?);
     // Days of the civil calendar, years beginning in March.
-    let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = y * 365 + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day;
     let time = time.trim_end_matches('Z').split('+').next()?;
-    let mut parts = time.split(':');
-    let (hours, minutes) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
-    let (seconds, fraction) = match parts.next()?.split_once('.') {
-        Some((seconds, fraction)) => (seconds.to_string(), fraction.to_string()),
-        None => return None,
-    };
-    if parts.next().is_some() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut time = time.split(':');
+    let (hours, minutes) = (field(time.next()?, 0..=23)?, field(time.next()?, 0..=59)?);
+    // A minute may have a leap second.
+    let seconds = field(time.next()?, 0..=60)?;
+    let whole = date.next().is_none() && time.next().is_none();
+    if !whole || fraction.is_empty() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
     let micros: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
-    let seconds = seconds.parse::<u64>().ok()?;
     Some((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + micros)
+}
+
+fn field(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|value| plain && range.contains(value))
 }
 
 #[derive(Deserialize)]

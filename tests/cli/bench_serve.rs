@@ -52,8 +52,13 @@ fn counts() {
     let (result, picture) = (folder.path().join("r.json"), folder.path().join("r.svg"));
     let (result, picture) = (result.to_str().unwrap(), picture.to_str().unwrap());
     let common = ["--num-prompts", "6", "--input-len", "8", "--output-len", "5", "--ignore-eos"];
+    // Any file of arrivals, whatever its name.
+    let trace = folder.path().join("arrivals");
+    let line = "2024-02-29 23:59:59.5,8,5\n";
+    std::fs::write(&trace, line.repeat(7)).unwrap();
     for more in [
         &["--request-rate", "50", "--goodput", "ttft:600000,e2el:600000"][..],
+        &["--trace", trace.to_str().unwrap(), "--goodput", "e2el:600000"],
         &["--chat", "--max-concurrency", "2", "--goodput", "tpot:0.000001"],
     ] {
         let args = [

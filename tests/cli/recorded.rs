@@ -59,6 +59,16 @@ fn simulate() {
     });
     let table = run(&["what-if", path, "--max-num-seqs", "2"]).good();
     assert!(table.lines().next().is_some_and(|l| l.contains("recorded  simulated")), "{table}");
+    // The recording's header tells what moving a block takes, though none was moved.
+    let small = ["what-if", path, "--kv-blocks", "300", "--preemption", "swap", "--json"];
+    let other = &json(&small)["other"]["summary"]["counts"];
+    assert!(other["preemptions"].as_u64().is_some_and(|n| n > 0), "{other}");
+    assert_eq!(other["lost_tokens"], 0, "{other}");
+    let out = folder.path().join("other.jsonl");
+    let weighted = ["--order", "fair:tokens", "--tenant-weight", "tenant-1=5", "--out"];
+    run(&[&["what-if", path][..], &weighted, &[out.to_str().expect("a path")]].concat()).good();
+    let other = std::fs::read_to_string(out).expect("a recording");
+    assert!(other.contains("TenantWeighted"), "{}", &other[..2000]);
     let csv = folder.path().join("steps.csv");
     run(&["view", path, "--export", csv.to_str().expect("a path")]).good();
     let steps = std::fs::read_to_string(csv).expect("steps").lines().count() - 1;
@@ -110,6 +120,7 @@ fn wrong() {
     assert!(told(&["sim", "--rate=-1"]).contains("expected a number above 0"));
     assert!(told(&["sim", "--hardware", "h200"]).contains("neither h100-8b nor a recording"));
     assert!(told(&["sim", "--arrivals", "nowhere"]).contains("nowhere"));
+    assert!(told(&["sim", "--tenant-weight", "me=2"]).contains("tenant-1"));
     assert!(told(&["what-if", "nowhere"]).contains("nowhere"));
     assert!(told(&["replay", "nowhere"]).contains("nowhere"));
 }

@@ -6,7 +6,7 @@ use crate::bench::claim::{ClaimError, Found, Trial};
 use crate::bench::ground::{Ground, Load, Seen};
 use crate::bench::plot::{Axis, Plot, Series, Style};
 use crate::bench::table::Table;
-use crate::sim::{Arrival, Prompt, Workload};
+use crate::sim::{Arrival, Prompt, Workload, at_rate};
 use crate::trace::{Event, Stamped};
 
 /// Lengths of one batch: the longest keeps seven places waiting.
@@ -171,12 +171,10 @@ fn curve(
     batching: Batching,
     rates: &[f64],
 ) -> Result<Vec<(f64, f64)>, ClaimError> {
-    let span = arrivals.last().map_or(0, |last| last.micros) as f64 / 1e6;
-    let own = arrivals.len() as f64 / span.max(1e-6);
     let mut points = Vec::new();
-    for rate in rates {
+    for &rate in rates {
         let mut scaled = arrivals.to_vec();
-        scaled.iter_mut().for_each(|a| a.micros = (a.micros as f64 * own / rate) as u64);
+        at_rate(&mut scaled, &Workload { rate, ..Workload::default() })?;
         let seen = run(trial.ground, &scaled, batching, 64)?;
         points.push((seen.summary.request_throughput, seen.summary.e2el_ms.p50));
     }
