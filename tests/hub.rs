@@ -18,6 +18,9 @@ pub fn rows(rows: &mut Rows) {
     rows.add("hub::fetching_goes_on_where_it_ended", resumes);
     rows.add("hub::damage_is_found", damage);
     rows.add("hub::without_a_hub_the_copy_serves", offline);
+    rows.add("hub::a_copy_that_is_not_whole_is_told", not_whole);
+    #[cfg(unix)]
+    rows.add("hub::another_process_may_link_too", link_race);
     rows.add("hub::refusals_are_told", refusals);
     #[cfg(feature = "cli")]
     rows.add("hub::the_program_fetches_models", program);
@@ -372,6 +375,58 @@ fn offline() {
     assert!(matches!(error, HubError::Unreached { .. }), "{error}");
 }
 
+fn not_whole() {
+    let (mock, cache) = (Mock::new(fable()), cache());
+    let mut hub = mock.hub(cache.path());
+    let found = get(&hub, "some/fable").unwrap();
+    let file = |name: &str| found.path.join(name);
+    let config = std::fs::read(file("tokenizer.json")).unwrap();
+    hub.offline = true;
+    let told = |hub: &Hub, name: &str| {
+        let error = get(hub, "some/fable").unwrap_err();
+        assert!(matches!(&error, HubError::Interrupted { file, .. } if file == name), "{error}");
+        assert!(error.to_string().contains("not whole"), "{error}");
+    };
+    // A disk that was full when another program wrote, and a file that somebody removed.
+    std::fs::write(file("tokenizer.json"), &config[..config.len() / 2]).unwrap();
+    told(&hub, "tokenizer.json");
+    hub.offline = false;
+    get(&hub, "some/fable").unwrap();
+    assert_eq!(std::fs::read(file("tokenizer.json")).unwrap(), config);
+    std::fs::remove_file(file("chat_template.jinja")).unwrap();
+    hub.offline = true;
+    told(&hub, "chat_template.jinja");
+    // What the hub's own tools fetched has no list of its own.
+    std::fs::remove_dir_all(cache.path().join("models--some--fable/listings")).unwrap();
+    assert_eq!(get(&hub, "some/fable").unwrap().path, found.path);
+}
+
+/// A link that another process makes at the same moment leads to the blob, which stays whole.
+#[cfg(unix)]
+fn link_race() {
+    let bytes = noise(5, 1000);
+    let mock = Mock::new(vec![("m-Q4_0.gguf", bytes.clone())]);
+    let cache = cache();
+    let hub = mock.hub(cache.path());
+    let place = get(&hub, "u/m").unwrap().path;
+    let blob = std::fs::canonicalize(&place).unwrap();
+    let (over, other) = (std::sync::atomic::AtomicBool::new(false), place.clone());
+    std::thread::scope(|scope| {
+        let racing = scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = std::fs::remove_file(&other);
+                let _ = std::os::unix::fs::symlink(&blob, &other);
+            }
+        });
+        for _ in 0..100 {
+            get(&hub, "u/m").unwrap();
+            assert_eq!(std::fs::read(&blob).unwrap(), bytes);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        racing.join().unwrap();
+    });
+}
+
 fn refusals() {
     let (mock, cache) = (Mock::new(fable()), cache());
     let hub = mock.hub(cache.path());
@@ -386,6 +441,7 @@ fn refusals() {
         assert!(error.contains("some/fable") && error.contains(part), "{error}");
         assert!(!error.contains("secret"), "{error}");
     }
+    assert!(!format!("{hub:?}").contains("secret"));
     let empty = Mock::new(vec![("README.md", Vec::new()), ("pytorch_model.bin", vec![1])]);
     let error = get(&empty.hub(cache.path()), "a/b").unwrap_err().to_string();
     assert!(error.contains("no weights that can be loaded"), "{error}");

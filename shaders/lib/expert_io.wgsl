@@ -5,7 +5,7 @@
 // x: [..][x_stride/4] vec4, pair i reads row i / x_div   y: [pair][y_stride]
 // route: number of tiles at `tiles_at`, then 3 words a tile (expert, first, end) of the pairs that
 //   `list_at` holds grouped by expert
-#import words
+#import mul_streams
 
 struct Params {
     rows: u32,     // N
@@ -23,18 +23,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> quants: array<Words>;
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read> x: array<Words>;
 @group(0) @binding(4) var<storage, read> route: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
-
-struct Tile {
-    first: u32,
-    end: u32,
-    quants: u32, // vectors
-    scales: u32, // words
-}
 
 fn tile_at(y: u32) -> Tile {
     let at = p.tiles_at + 1u + y * 3u;

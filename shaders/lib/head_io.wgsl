@@ -3,7 +3,7 @@
 // quants: [head][K/32][V][N] vec4   scales: [head][K/32][S][N], heads `first_head`..
 // x: [T][x_stride/4] vec4, head h from value h * x_head on   y: [T][y_stride], h * y_head likewise
 // x is finite up to the next multiple of 32 behind K, where w is zero.
-#import words
+#import mul_streams
 
 struct Params {
     rows: u32,     // N
@@ -21,19 +21,9 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> quants: array<Words>;
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read> x: array<Words>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
 // Rows of a tile are numbered head * tokens + token; all are of one head.
-struct Tile {
-    first: u32,
-    end: u32,
-    quants: u32, // vectors
-    scales: u32, // words
-}
-
 fn tile_at(y: u32) -> Tile {
     let per_head = (p.tokens + TM - 1u) / TM;
     let head = (p.first_tile + y) / per_head;

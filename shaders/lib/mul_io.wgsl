@@ -2,7 +2,7 @@
 //
 // quants, scales: the streams of w (src/kernels/layout)   x: [M][x_stride/4] vec4   y: [M][y_stride]
 // x is zero from K to the next multiple of 32.
-#import words
+#import mul_streams
 
 struct Params {
     rows: u32,       // N, outputs of this part of the matrix
@@ -18,19 +18,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> quants: array<Words>;
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read> x: array<Words>;
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
-
-// Rows of x that a tile has, and where its weights begin in the streams.
-struct Tile {
-    first: u32,
-    end: u32,
-    quants: u32, // vectors
-    scales: u32, // words
-}
 
 fn tile_at(y: u32) -> Tile {
     return Tile(y * TM, p.tokens, 0u, 0u);

@@ -3,7 +3,7 @@
 // order with explicit fma, so that its bits do not depend on TM or on how many rows the launch
 // has. k is cut into `segments` parts that are summed in ascending order, as in mul_lanes.
 //
-// Wants, of mul_io or expert_io: tile_at(y) -> rows first..end and the offsets of its weights in
+// Wants, of mul_io, expert_io or head_io: tile_at(y) -> rows first..end and where its weights lie in
 // the streams; x_at(m) -> where its x begins, in vectors; store(m, end, n, value). quant_scale and
 // quant_load read at places linear in the row of w, so an offset is added to it.
 #import x

@@ -42,6 +42,7 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/load_whole"
     "lib/mul_io"
     "lib/mul_lanes"
+    "lib/mul_streams"
     "lib/mul_tile"
     "lib/nibbles"
     "lib/pair_scales"

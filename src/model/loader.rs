@@ -460,7 +460,7 @@ impl<'a> Loader<'a> {
         self.done += raw.len() as u64;
         (self.progress)(self.done, self.total);
         Ok(match pairs {
-            Some(pairs) => half_split(&raw, rows as usize, pairs),
+            Some(pairs) => pairs.turned(&raw, rows as usize, false),
             None => raw,
         })
     }
@@ -529,22 +529,4 @@ impl<'a> Loader<'a> {
             self.device.free_buffer(buffer);
         }
     }
-}
-
-/// Reorders the paired rows of each head from adjacent rotary pairs (2i, 2i + 1) to halves
-/// (i, i + n/2).
-fn half_split(raw: &[u8], rows: usize, pairs: Pairs) -> Vec<u8> {
-    let row_bytes = raw.len() / rows;
-    let [head, first, len] = [pairs.head, pairs.first, pairs.len].map(|n| n as usize);
-    let mut out = Vec::with_capacity(raw.len());
-    for row in 0..rows {
-        let in_head = row % head;
-        let from = match in_head.checked_sub(first) {
-            Some(i) if i < len / 2 => row - i + 2 * i,
-            Some(i) if i < len => row - i + 2 * (i - len / 2) + 1,
-            _ => row,
-        };
-        out.extend_from_slice(&raw[from * row_bytes..][..row_bytes]);
-    }
-    out
 }

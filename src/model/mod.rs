@@ -26,7 +26,7 @@ pub use names::Dialect;
 pub use rename::{Place, Renamed, renamed};
 pub use rope::{Scaling, yarn_attention};
 pub use self_check::self_check;
-pub use spec::{Moe, Rope, Rotation, Spec};
+pub use spec::{Moe, Pairs, Rope, Rotation, Spec};
 
 use crate::record::VariantId;
 

@@ -2,6 +2,7 @@
 //! made of, and what changes in it.
 
 use super::names::{Dialect, Part};
+use super::spec::Pairs;
 use super::{Moe, Spec};
 
 /// A tensor of the other file.
@@ -12,8 +13,8 @@ pub struct Renamed {
     /// Stems of what it is made of.
     pub from: Vec<String>,
     pub place: Place,
-    /// Rows of each head of this many change order: to adjacent rotary pairs (true) or to halves.
-    pub pairs: Option<(u32, bool)>,
+    /// Rows that change order: to adjacent rotary pairs (true) or to halves.
+    pub pairs: Option<(Pairs, bool)>,
     /// Added to every value.
     pub shift: f32,
     /// GGUF files hold it as f32, whatever the others are: a rounded router chooses other experts.
@@ -89,12 +90,13 @@ fn one(spec: &Spec, to: Dialect, part: Part, layer: u32) -> Renamed {
     let gguf = to == Dialect::Gguf;
     let offset = if family.norm_minus_one && !gguf { 1.0 } else { 0.0 };
     let adjacent = family.gguf_pairs && gguf;
+    let head = spec.head_dim;
     let turned = matches!(part, Part::Q | Part::K) && spec.adjacent_pairs != adjacent;
     Renamed {
         stem: to.stem(family, part, layer),
         from: vec![spec.dialect.stem(family, part, layer)],
         place: Place::Whole,
-        pairs: turned.then_some((spec.head_dim, adjacent)),
+        pairs: turned.then_some((Pairs { head, first: 0, len: head }, adjacent)),
         shift: if is_norm(part) { spec.norm_offset - offset } else { 0.0 },
         precise: part == Part::Router,
     }

@@ -69,10 +69,29 @@ pub(super) struct Stored {
 
 /// Rows stored as adjacent rotary pairs: `len` of every `head`, from `first` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Pairs {
+pub struct Pairs {
     pub head: u32,
     pub first: u32,
     pub len: u32,
+}
+
+impl Pairs {
+    /// The rows of every head, from adjacent rotary pairs (2i, 2i + 1) to halves (i, i + n/2), or
+    /// back (`adjacent`).
+    pub fn turned(self, raw: &[u8], rows: usize, adjacent: bool) -> Vec<u8> {
+        let row_bytes = raw.len() / rows;
+        let [head, first, len] = [self.head, self.first, self.len].map(|n| n as usize);
+        let mut out = Vec::with_capacity(raw.len());
+        for row in 0..rows {
+            let from = match (row % head).checked_sub(first).filter(|i| *i < len) {
+                Some(i) if adjacent => row - i + i / 2 + i % 2 * (len / 2),
+                Some(i) => row - i + i % (len / 2) * 2 + i / (len / 2),
+                None => row,
+            };
+            out.extend_from_slice(&raw[from * row_bytes..][..row_bytes]);
+        }
+        out
+    }
 }
 
 /// What differs between models.

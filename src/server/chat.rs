@@ -4,7 +4,7 @@ use super::access::key_holder;
 use super::app::App;
 use super::body;
 use super::choice::{Reading, Shape};
-use super::error::{ApiError, ApiResult};
+use super::error::{ApiError, ApiResult, Origin};
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown};
 use super::prompt::Conversation;
@@ -20,13 +20,6 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 
 const ROUTE: &str = "/v1/chat/completions";
-
-/// What may stand before an answer's form: a thought, if the model has one.
-const LEAD: &str = "lead: (\"<think>\" thought SPACE?)?\nthought[lazy]: /(.|\\n)*<\\/think>/\n\
-                    SPACE: /[ \\n]{1,4}/";
-/// The same where the prompt has opened it.
-const LEAD_OPEN: &str = "lead: thought SPACE?\nthought[lazy]: /(.|\\n)*<\\/think>/\n\
-                         SPACE: /[ \\n]{1,4}/";
 
 /// A request, read.
 struct Asked {
@@ -49,13 +42,20 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
     let Asked { mut params, conversation } = read(&app, &engine, &body)?;
     params.request.tenant = holder.or(params.request.tenant);
     let (shared, form) = (app.clone(), params.form.take());
+    // What the answer is held to is made of one of these or of both.
+    let grammar = match (&form, conversation.tools()) {
+        (Some(form), None) => Some(form.field.clone()),
+        (None, Some(_)) => Some("tools".to_string()),
+        _ => None,
+    };
+    let origin = Origin { grammar, ..Origin::of_prompt("messages") };
     let work = move |engine: &EngineHandle| ready(&shared, engine, &conversation, form);
     let Ready { ids, grammar, shown, reading } = app.off_thread(&engine, work).await?;
     params.request.grammar = grammar;
     params.request.shown = shown;
     params.reading = reading;
     let prompts = vec![Prompt { ids, text: String::new() }];
-    super::reply::generate(&app, &engine, params, Shape::Chat, prompts, "messages").await
+    super::reply::generate(&app, &engine, params, Shape::Chat, prompts, origin).await
 }
 
 fn read(app: &App, engine: &EngineHandle, body: &Map<String, Value>) -> ApiResult<Asked> {
@@ -88,9 +88,9 @@ fn ready(
     let source = conversation.template_source(card);
     let thinks = app.config.reasoning && source.contains("</think>");
     let thinking = thinks && rendered.text().trim_end().ends_with("<think>");
-    let style = app.config.tool_style.unwrap_or_else(|| CallStyle::of_template(source));
-    let style = tools.is_some().then_some(style);
-    let lead = if !thinks { None } else { Some(if thinking { LEAD_OPEN } else { LEAD }) };
+    let style = tools.is_some().then(|| conversation.style(card));
+    let lead = thinks.then(|| lead(&card.tokenizer, thinking));
+    let lead = lead.as_deref();
     let (field, wanted) = match (tools, style, &form) {
         (Some(tools), Some(style), _) => {
             let newer = source.contains("[ARGS]");
@@ -120,6 +120,20 @@ fn ready(
     };
     let reading = Reading { calling: tools.zip(style).map(calling), thinks, thinking, named };
     Ok(Ready { ids, grammar, shown, reading: (thinks || style.is_some()).then_some(reading) })
+}
+
+/// What may stand before an answer's form: a thought, if the model has one, its opening where the
+/// prompt has not opened it. The markers are control tokens in some vocabularies, text in others.
+fn lead(tokenizer: &Tokenizer, thinking: bool) -> String {
+    let [open, close] = ["<think>", "</think>"].map(|mark| tools::control(tokenizer, mark));
+    let open = open.unwrap_or_else(|| "\"<think>\"".to_string());
+    let lead = if thinking { "thought SPACE?" } else { "(OPEN thought SPACE?)?" };
+    let thought = match close {
+        Some(close) => format!("thought: THOUGHT? {close}\nTHOUGHT: /(.|\\n)+/"),
+        None => "thought[lazy]: /(.|\\n)*<\\/think>/".to_string(),
+    };
+    let lead = lead.replace("OPEN", &open);
+    format!("lead: {lead}\n{thought}\nSPACE: /[ \\n]{{1,4}}/")
 }
 
 /// Control tokens that tell the parts of an answer apart.

@@ -5,7 +5,7 @@ use super::access::key_holder;
 use super::app::App;
 use super::body;
 use super::choice::Shape;
-use super::error::ApiResult;
+use super::error::{ApiResult, Origin};
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown, token_ids};
 use super::reply::Prompt;
@@ -38,6 +38,8 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
     let body = body::object(&app, request).await?;
     let (mut params, inputs) = read(&app, &engine, &body)?;
     params.request.tenant = holder.or(params.request.tenant);
+    let grammar = params.form.as_ref().map(|form| form.field.clone());
+    let origin = Origin { grammar, ..Origin::of_prompt("prompt") };
     let (echo, form, shared) = (params.echo, params.form.take(), app.clone());
     let work = move |engine: &EngineHandle| {
         let compile = |form: Form| {
@@ -48,7 +50,7 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
     };
     let (grammar, prompts) = app.off_thread(&engine, work).await?;
     params.request.grammar = grammar;
-    super::reply::generate(&app, &engine, params, Shape::Text, prompts, "prompt").await
+    super::reply::generate(&app, &engine, params, Shape::Text, prompts, origin).await
 }
 
 fn prompts(engine: &EngineHandle, inputs: Vec<Input>, echo: bool) -> Vec<Prompt> {

@@ -3,7 +3,7 @@
 
 use super::app::App;
 use super::body;
-use super::error::{ApiError, ApiResult, json_response};
+use super::error::{ApiError, ApiResult, Origin, json_response};
 use super::fields::Fields;
 use crate::engine::{GenerateError, SettingError, Status};
 use axum::extract::{Request, State};
@@ -53,7 +53,7 @@ pub(super) async fn set_policies(
     }
     // Words to the engine keep their order, so this answer comes after the change.
     let Some(checked) = engine.check().await else {
-        return Err(ApiError::generate(&GenerateError::Stopped, ""));
+        return Err(ApiError::generate(&GenerateError::Stopped, &Origin::default()));
     };
     Ok(json_response(StatusCode::OK, &in_force(&checked.status)))
 }

@@ -6,7 +6,7 @@ use super::access::key_holder;
 use super::app::App;
 use super::body;
 use super::completions::{Input, inputs};
-use super::error::{ApiError, ApiResult, json_response};
+use super::error::{ApiError, ApiResult, Origin, json_response};
 use super::fields::Fields;
 use super::params::{check_model, note_unknown, tenant, timeout};
 use super::reply::started;
@@ -126,9 +126,10 @@ async fn pooled(
             _ => error,
         }
     })?;
-    started(&mut generation, &field).await?;
+    let origin = Origin::of_prompt(field);
+    started(&mut generation, &origin).await?;
     let done = generation.collect().await;
-    let done = done.map_err(|error| ApiError::generate(&error, &field))?;
+    let done = done.map_err(|error| ApiError::generate(&error, &origin))?;
     Ok((done.pooled, done.usage.prompt_tokens))
 }
 

@@ -20,6 +20,21 @@ pub(super) struct ApiError {
     pub retry_after: Option<u32>,
 }
 
+/// The fields of a request that the engine's faults are told under.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Origin {
+    /// Of the prompt.
+    pub prompt: String,
+    /// Of the grammar; `None` where it came from several.
+    pub grammar: Option<String>,
+}
+
+impl Origin {
+    pub fn of_prompt(prompt: impl Into<String>) -> Self {
+        Self { prompt: prompt.into(), grammar: None }
+    }
+}
+
 pub(super) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
@@ -89,10 +104,10 @@ impl ApiError {
     }
 
     /// A request that was taken and did not finish.
-    pub fn generate(error: &GenerateError, prompt: &str) -> Self {
+    pub fn generate(error: &GenerateError, origin: &Origin) -> Self {
         let message = error.to_string();
         match error {
-            GenerateError::Refused(error) => Self::submit(error, prompt),
+            GenerateError::Refused(error) => Self::submit(error, &origin.prompt),
             GenerateError::NonFinite => {
                 Self::server(StatusCode::INTERNAL_SERVER_ERROR, "non_finite_logits", message)
             }
@@ -102,7 +117,7 @@ impl ApiError {
             // The form came from the client, and so did what could not be followed in it.
             GenerateError::Grammar(_) => {
                 let (status, code) = (StatusCode::BAD_REQUEST, Some("invalid_grammar"));
-                Self::new(status, code, message).with_param("response_format")
+                Self { param: origin.grammar.clone(), ..Self::new(status, code, message) }
             }
             GenerateError::QueueTimeout { retry_seconds, .. } => {
                 Self::too_many("queue_timeout", message).with_retry(*retry_seconds)

@@ -18,7 +18,10 @@ const SETTINGS: &str = "/page.json";
 
 /// Serves the files of `folder` where no route of the API answers.
 pub(super) fn add<S: Clone + Send + Sync + 'static>(router: Router<S>, folder: &Path) -> Router<S> {
-    let files = ServeDir::new(folder).fallback(unknown_route.into_service());
+    // What is not asked for with GET is for the API, and none of its routes.
+    let files = ServeDir::new(folder)
+        .call_fallback_on_method_not_allowed(true)
+        .fallback(unknown_route.into_service());
     let files = Router::new().fallback_service(files).layer(map_response(fresh));
     let settings = async || json_response(StatusCode::OK, &json!({"remote": "."}));
     router.route(SETTINGS, get(settings)).fallback_service(files)

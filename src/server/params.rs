@@ -12,8 +12,8 @@ use axum::http::StatusCode;
 use serde_json::Value;
 
 /// Fields of OpenAI's API that change nothing here.
-const WITHOUT_EFFECT: [&str; 6] =
-    ["metadata", "store", "service_tier", "parallel_tool_calls", "prompt_cache_key", "verbosity"];
+const WITHOUT_EFFECT: [&str; 5] =
+    ["metadata", "store", "service_tier", "prompt_cache_key", "verbosity"];
 
 /// Fields of other servers that would change an answer and are not here, each with the value under
 /// which it changes nothing.

@@ -7,7 +7,7 @@ use super::fields::Fields;
 use super::messages;
 use super::tools::{Tools, spelled_out};
 use crate::engine::{EngineHandle, ModelCard};
-use crate::text::{Message, RenderOptions, Rendered, TextError};
+use crate::text::{CallStyle, Message, RenderOptions, Rendered, TextError};
 use axum::http::StatusCode;
 
 /// What a request says of its conversation.
@@ -17,6 +17,8 @@ pub(super) struct Conversation {
     /// The request's own template, where the operator allows that.
     template: Option<String>,
     tools: Option<Tools>,
+    /// The operator's word on how calls are written.
+    style: Option<CallStyle>,
 }
 
 impl Conversation {
@@ -51,7 +53,8 @@ impl Conversation {
             kwargs,
             now: i64::try_from(unix_seconds()).ok(),
         };
-        Ok(Self { messages: messages::read(fields)?, options, template, tools })
+        let style = app.config.tool_style;
+        Ok(Self { messages: messages::read(fields)?, options, template, tools, style })
     }
 
     /// The tools that the model is told of and may call.
@@ -63,6 +66,11 @@ impl Conversation {
     pub fn template_source<'a>(&'a self, card: &'a ModelCard) -> &'a str {
         let own = card.template.as_ref().map(|template| template.source());
         self.template.as_deref().or(own).unwrap_or_default()
+    }
+
+    /// How calls are written in this conversation.
+    pub fn style(&self, card: &ModelCard) -> CallStyle {
+        self.style.unwrap_or_else(|| CallStyle::of_template(self.template_source(card)))
     }
 
     /// The conversation as the model reads it.
@@ -84,7 +92,8 @@ impl Conversation {
         let uses = self.options.tools.is_some() || self.messages.iter().any(is_about_tools);
         let (messages, options) = match uses && !knows("tools") && !knows("tool_call") {
             true => {
-                let messages = spelled_out(&self.messages, self.options.tools.as_ref());
+                let tools = self.options.tools.as_ref();
+                let messages = spelled_out(&self.messages, tools, self.style(card));
                 (messages, RenderOptions { tools: None, ..self.options.clone() })
             }
             false => (self.messages.clone(), self.options.clone()),

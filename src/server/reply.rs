@@ -3,7 +3,7 @@
 
 use super::app::{App, unix_seconds};
 use super::choice::{Choice, Shape};
-use super::error::{ApiError, ApiResult, json_response};
+use super::error::{ApiError, ApiResult, Origin, json_response};
 use super::params::Params;
 use super::sse;
 use super::timings::Timings;
@@ -42,15 +42,14 @@ pub(super) struct Reply {
 /// The outputs of all choices, each with the index of its choice.
 pub(super) type Outputs = SelectAll<futures_util::stream::BoxStream<'static, (usize, Output)>>;
 
-/// Submits a request for each prompt, waits until the engine has taken all, and answers. `field`
-/// is where the prompts came from.
+/// Submits a request for each prompt, waits until the engine has taken all, and answers.
 pub(super) async fn generate(
     app: &App,
     engine: &EngineHandle,
     params: Params,
     shape: Shape,
     prompts: Vec<Prompt>,
-    field: &'static str,
+    origin: Origin,
 ) -> ApiResult<Response> {
     let mut reply = Reply::new(app, engine, shape, &params);
     let mut generations = Vec::new();
@@ -59,7 +58,7 @@ pub(super) async fn generate(
         request.prompt = prompt.ids.clone();
         let submitted = engine
             .submit_choices(request)
-            .map_err(|error| params.rename(ApiError::submit(&error, field)))?;
+            .map_err(|error| params.rename(ApiError::submit(&error, &origin.prompt)))?;
         for generation in submitted {
             let index = generations.len();
             if let Some(timings) = &mut reply.timings
@@ -78,25 +77,25 @@ pub(super) async fn generate(
     }
     app.config.telemetry.observe_choices(generations.len());
     for generation in &mut generations {
-        started(generation, field).await?;
+        started(generation, &origin).await?;
     }
     let outputs = generations.into_iter().enumerate();
     let outputs = select_all(outputs.map(|(index, g)| g.map(move |o| (index, o)).boxed()));
     if params.stream {
-        return Ok(sse::response(app, outputs, reply, field));
+        return Ok(sse::response(app, outputs, reply, origin));
     }
     match reply.whole(outputs).await {
         Ok(body) => Ok(json_response(StatusCode::OK, &body)),
-        Err(error) => Err(ApiError::generate(&error, field)),
+        Err(error) => Err(ApiError::generate(&error, &origin)),
     }
 }
 
 /// Waits until the engine has taken a request.
-pub(super) async fn started(generation: &mut Generation, field: &str) -> ApiResult<()> {
+pub(super) async fn started(generation: &mut Generation, origin: &Origin) -> ApiResult<()> {
     match generation.next().await {
         Some(Output::Started { .. }) => Ok(()),
-        Some(Output::Failed(error)) => Err(ApiError::generate(&error, field)),
-        _ => Err(ApiError::generate(&GenerateError::Stopped, field)),
+        Some(Output::Failed(error)) => Err(ApiError::generate(&error, origin)),
+        _ => Err(ApiError::generate(&GenerateError::Stopped, origin)),
     }
 }
 

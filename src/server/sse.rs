@@ -2,7 +2,7 @@
 //! with `error` and the end of the stream; only a finished answer ends with `[DONE]`.
 
 use super::app::App;
-use super::error::ApiError;
+use super::error::{ApiError, Origin};
 use super::reply::{Outputs, Reply};
 use crate::engine::Output;
 use axum::http::HeaderValue;
@@ -12,16 +12,11 @@ use futures_util::{Stream, StreamExt, stream};
 use std::convert::Infallible;
 
 /// The response that streams `outputs`. Dropping its body drops the generations.
-pub(super) fn response(
-    app: &App,
-    outputs: Outputs,
-    mut reply: Reply,
-    field: &'static str,
-) -> Response {
+pub(super) fn response(app: &App, outputs: Outputs, mut reply: Reply, origin: Origin) -> Response {
     let opening = stream::iter(reply.opening()).map(|chunk| chunk.to_string());
     // Ends with the first failure, whatever the other choices do.
     let rest = outputs.scan(false, move |failed, (index, output)| {
-        let frames = (!*failed).then(|| frames(&mut reply, index, output, field, failed));
+        let frames = (!*failed).then(|| frames(&mut reply, index, output, &origin, failed));
         std::future::ready(frames)
     });
     events(app, opening.chain(rest.flat_map(stream::iter)).map(|data| Event::default().data(data)))
@@ -41,7 +36,7 @@ fn frames(
     reply: &mut Reply,
     index: usize,
     output: Output,
-    field: &str,
+    origin: &Origin,
     failed: &mut bool,
 ) -> Vec<String> {
     match reply.chunks(index, output) {
@@ -54,7 +49,7 @@ fn frames(
         }
         Err(error) => {
             *failed = true;
-            vec![ApiError::generate(&error, field).body().to_string()]
+            vec![ApiError::generate(&error, origin).body().to_string()]
         }
     }
 }

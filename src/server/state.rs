@@ -3,7 +3,7 @@
 //! engine itself. No text of any request.
 
 use super::app::App;
-use super::error::{ApiError, ApiResult, json_response};
+use super::error::{ApiError, ApiResult, Origin, json_response};
 use super::sse;
 use super::telemetry::{Position, Telemetry, render};
 use crate::engine::{Checked, GenerateError};
@@ -43,7 +43,7 @@ pub(super) async fn state(State(app): State<Arc<App>>) -> ApiResult<Response> {
 pub(super) async fn check(State(app): State<Arc<App>>) -> ApiResult<Response> {
     let engine = app.engine()?;
     let Some(Checked { fault, status }) = engine.check().await else {
-        return Err(ApiError::generate(&GenerateError::Stopped, ""));
+        return Err(ApiError::generate(&GenerateError::Stopped, &Origin::default()));
     };
     let body = json!({
         "object": "engine.check",

@@ -102,9 +102,15 @@ impl Tools {
         let _ = writeln!(lark, "call: {any}");
         let quoted = |text: String| json!(text).to_string();
         for (at, tool) in tools.iter().enumerate() {
-            let name = json!(tool.name);
-            let key = if style == CallStyle::Llama { "parameters" } else { "arguments" };
+            let (name, key) = (json!(tool.name), arguments_key(style));
             let (before, after) = match style {
+                // In the pieces that a form is made of, which may begin alike.
+                CallStyle::Llama => {
+                    let pieces = ["{", "\"name\"", ":", " ", &name.to_string(), ",", " "];
+                    let pieces = pieces.into_iter().chain(["\"parameters\"", ":", " "]);
+                    let pieces: Vec<String> = pieces.map(|p| quoted(p.to_string())).collect();
+                    (pieces.join(" "), quoted("}".to_string()))
+                }
                 CallStyle::Mistral if newer => {
                     (format!("{name} {}", marks.mark("[ARGS]")), String::new())
                 }
@@ -117,6 +123,16 @@ impl Tools {
     }
 }
 
+/// The control token that `text` is, in a grammar.
+pub(super) fn control(tokenizer: &Tokenizer, text: &str) -> Option<String> {
+    let id = tokenizer.token_id(text).filter(|id| tokenizer.is_special(*id))?;
+    Some(format!("<[{id}]>"))
+}
+
+fn arguments_key(style: CallStyle) -> &'static str {
+    if style == CallStyle::Llama { "parameters" } else { "arguments" }
+}
+
 /// Rules for what stands around calls.
 struct Marks<'a> {
     tokenizer: &'a Tokenizer,
@@ -126,14 +142,11 @@ struct Marks<'a> {
 impl Marks<'_> {
     /// A marker in a grammar: the control token if it is one, else its text.
     fn mark(&self, text: &str) -> String {
-        match self.tokenizer.token_id(text) {
-            Some(id) if self.tokenizer.is_special(id) => format!("<[{id}]>"),
-            _ => json!(text).to_string(),
-        }
+        control(self.tokenizer, text).unwrap_or_else(|| json!(text).to_string())
     }
 
     fn is_token(&self, text: &str) -> bool {
-        self.tokenizer.token_id(text).is_some_and(|id| self.tokenizer.is_special(id))
+        control(self.tokenizer, text).is_some()
     }
 
     /// Text up to an opening, the opening included.
@@ -256,17 +269,24 @@ fn choice_of(fields: &mut Fields<'_>, list: &[Tool]) -> ApiResult<Option<ToolCho
 }
 
 /// The conversation for a template that knows nothing of tools: what there is to call stands in
-/// the system message, calls and results in the text of their turns.
-pub(super) fn spelled_out(messages: &[Message], tools: Option<&Value>) -> Vec<Message> {
-    let mut out: Vec<Message> = messages.iter().map(spelled_turn).collect();
+/// the system message, calls and results in the text of their turns, calls in the style that the
+/// model's answers are read in.
+pub(super) fn spelled_out(
+    messages: &[Message],
+    tools: Option<&Value>,
+    style: CallStyle,
+) -> Vec<Message> {
+    let mut out: Vec<Message> = messages.iter().map(|turn| spelled_turn(turn, style)).collect();
     let Some(list) = tools.and_then(Value::as_array) else { return out };
     let mut text = String::from("You can call these functions, each described as JSON:\n");
     for tool in list {
         let _ = writeln!(text, "{}", tool["function"]);
     }
-    text.push_str(
-        "To call one, answer with its name and arguments in this form:\n<tool_call>\n\
-         {\"name\": \"…\", \"arguments\": {…}}\n</tool_call>",
+    let example = spelled_calls(&[("\"…\"".to_string(), "{…}".to_string())], style);
+    let _ = write!(
+        text,
+        "To call one, answer with its name and {} in this form:\n{example}",
+        arguments_key(style)
     );
     match out.first_mut() {
         Some(first) if first.role == "system" => {
@@ -277,24 +297,42 @@ pub(super) fn spelled_out(messages: &[Message], tools: Option<&Value>) -> Vec<Me
     out
 }
 
-fn spelled_turn(message: &Message) -> Message {
+/// Calls as a model writes them: the name and the arguments of each, as JSON.
+fn spelled_calls(calls: &[(String, String)], style: CallStyle) -> String {
+    let key = arguments_key(style);
+    let calls: Vec<String> = calls
+        .iter()
+        .map(|(name, arguments)| format!("{{\"name\": {name}, \"{key}\": {arguments}}}"))
+        .collect();
+    match style {
+        CallStyle::Hermes => {
+            let marked = calls.iter().map(|call| format!("<tool_call>\n{call}\n</tool_call>"));
+            marked.collect::<Vec<_>>().join("\n")
+        }
+        CallStyle::Llama => calls.join("; "),
+        CallStyle::Mistral => format!("[TOOL_CALLS][{}]", calls.join(", ")),
+    }
+}
+
+fn spelled_turn(message: &Message, style: CallStyle) -> Message {
     let mut turn = message.clone();
     if turn.role == "tool" {
         turn.role = "user".to_string();
         turn.content = format!("<tool_response>\n{}\n</tool_response>", turn.content);
     }
-    for call in turn.tool_calls.take().iter().filter_map(Value::as_array).flatten() {
+    let one = |call: &Value| {
         let function = &call["function"];
         let arguments = match &function["arguments"] {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let name = &function["name"];
+        (function["name"].to_string(), arguments)
+    };
+    let list = turn.tool_calls.take();
+    let calls: Vec<_> = list.iter().filter_map(Value::as_array).flatten().map(one).collect();
+    if !calls.is_empty() {
         let lead = if turn.content.is_empty() { "" } else { "\n" };
-        let _ = write!(
-            turn.content,
-            "{lead}<tool_call>\n{{\"name\": {name}, \"arguments\": {arguments}}}\n</tool_call>"
-        );
+        let _ = write!(turn.content, "{lead}{}", spelled_calls(&calls, style));
     }
     turn
 }

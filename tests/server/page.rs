@@ -11,18 +11,21 @@ pub fn rows(rows: &mut Rows) {
 }
 
 fn host(keys: &[&str]) -> (tempfile::TempDir, Host) {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("index.html"), "<title>page</title>").unwrap();
-    std::fs::write(folder.path().join("page.json"), "{}").unwrap();
-    std::fs::write(folder.path().join("program.wasm"), b"\0asm").unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("page");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(home.path().join("beside.txt"), "not of the page").unwrap();
+    std::fs::write(folder.join("index.html"), "<title>page</title>").unwrap();
+    std::fs::write(folder.join("page.json"), "{}").unwrap();
+    std::fs::write(folder.join("program.wasm"), b"\0asm").unwrap();
     let mut setup = Setup::new(script(ids("yes")));
-    setup.server.page = Some(folder.path().to_path_buf());
+    setup.server.page = Some(folder);
     setup.server.api_keys = keys.iter().map(|key| key.to_string()).collect();
-    (folder, setup.start())
+    (home, setup.start())
 }
 
 fn beside_the_api() {
-    let (_folder, host) = host(&[]);
+    let (home, host) = host(&[]);
     let page = host.get("/");
     assert_eq!((page.status, page.body.as_str()), (200, "<title>page</title>"));
     assert_eq!(page.headers["cache-control"], "no-cache");
@@ -30,23 +33,38 @@ fn beside_the_api() {
     let settings: Value = serde_json::from_str(&host.get("/page.json").body).unwrap();
     assert_eq!(settings["remote"], ".", "the file's own settings are for other hosts");
     assert_eq!(host.get("/v1/models").status, 200);
-    for path in ["/absent.js", "/../Cargo.toml", "/%2e%2e/Cargo.toml"] {
-        let absent = host.get(path);
-        assert_eq!(absent.status, 404, "{path}");
-        assert!(absent.body.contains("unknown_route"), "{path}: {}", absent.body);
+    let beside = home.path().join("beside.txt");
+    assert!(beside.is_file());
+    let absolute = beside.display().to_string();
+    let (doubled, encoded) = (format!("/{absolute}"), absolute.replace('/', "/%2f"));
+    for path in [
+        "/absent.js",
+        "/../beside.txt",
+        "/%2e%2e/beside.txt",
+        "/..%2fbeside.txt",
+        "/%2e%2e%2fbeside.txt",
+        "/absent/../../beside.txt",
+        doubled.as_str(),
+        encoded.as_str(),
+    ] {
+        assert_eq!(host.get(path).refused().code, "unknown_route", "{path}");
     }
-    assert_eq!(host.post("/index.html", &Value::Null).status, 405);
+    for path in ["/index.html", "/absent.js", "/v1/chat/completion"] {
+        let error = host.post(path, &Value::Null).refused();
+        assert_eq!((error.status, error.code.as_str()), (404, "unknown_route"), "{path}");
+    }
+    assert_eq!(host.post("/v1/models", &Value::Null).status, 405);
     let plain = Host::says("yes");
     assert_eq!(plain.get("/index.html").status, 404, "no page, no files");
 }
 
 fn needs_no_key() {
-    let (_folder, host) = host(&["secret"]);
+    let (_home, host) = host(&["secret"]);
     assert_eq!(host.get("/").status, 200);
     assert_eq!(host.get("/page.json").status, 200);
     for path in ["/v1/models", "/v1/models/fable", "/v1/engine/events", "/metrics"] {
         assert_eq!(host.get(path).status, 401, "{path}");
     }
     assert_eq!(host.post("/v1/models", &Value::Null).status, 401);
-    assert_eq!(host.post("/index.html", &Value::Null).status, 405, "there is nothing to write");
+    assert_eq!(host.post("/index.html", &Value::Null).status, 404, "there is nothing to write");
 }

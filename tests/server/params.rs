@@ -49,13 +49,15 @@ fn unknown_fields() {
     let lines = logged(|| {
         for _ in 0..3 {
             for (path, body) in bodies() {
-                let more = json!({"wibble": {"deep": [1]}, "store": true, "metadata": {"a": "b"}});
+                let more = json!({"wibble": {"deep": [1]}, "store": true, "metadata": {"a": "b"},
+                    "parallel_tool_calls": false});
                 host.ok(path, &with(body, more));
             }
         }
     });
     let told = |field: &str| lines.lines().filter(|line| line.contains(field)).count();
     assert_eq!(["wibble", "store", "metadata"].map(told), [1, 1, 1], "{lines}");
+    assert_eq!(told("parallel_tool_calls"), 0, "it is no field without effect");
     assert!(!lines.contains("deep"), "values are the client's own");
 }
 

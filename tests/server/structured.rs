@@ -7,13 +7,17 @@ use crate::engine::fake::hashed;
 use crate::support::Rows;
 use crate::text::schemas::valid;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tilewright::text::{Tokenizer, TokenizerExtra};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("server::answers_have_the_form_asked_for", forms);
     rows.add("server::forms_stream_and_repeat_by_seed", streams);
     rows.add("server::bad_forms_are_refused", refused);
     rows.add("server::forms_refuse_what_would_cut_them", conflicts);
+    rows.add("server::a_fault_on_the_way_names_the_field", on_the_way);
     rows.add("server::forms_come_after_thoughts", after_thoughts);
+    rows.add("server::thoughts_between_control_tokens", between_control_tokens);
 }
 
 fn chat(more: Value) -> Value {
@@ -156,6 +160,21 @@ fn refused() {
     assert!(reply.status == 400 || reply.status == 200, "{}", reply.body);
 }
 
+/// A form that can be begun and not gone on with: told under the field it came in.
+fn on_the_way() {
+    let host = Setup::new(hashed()).start();
+    let dead = json!({"guided_grammar": "start: \"a\" /[b&&c]/", "max_tokens": 20});
+    for (path, body) in [(CHAT, chat(json!({}))), (TEXT, json!({"prompt": "A"}))] {
+        let body = with(body, dead.clone());
+        let error = host.refused(path, &body);
+        let found = (error.status, error.param.as_str(), error.code.as_str());
+        assert_eq!(found, (400, "guided_grammar", "invalid_grammar"), "{error:?}");
+        let (frames, done) = host.post(path, &with(body, json!({"stream": true}))).frames();
+        assert!(!done);
+        assert_eq!(frames.last().unwrap()["error"]["param"], "guided_grammar", "{path}");
+    }
+}
+
 fn conflicts() {
     let host = Host::says("x");
     for (field, value) in [
@@ -185,4 +204,53 @@ fn after_thoughts() {
     let message = &answer["choices"][0]["message"];
     assert_eq!(message["reasoning_content"], "Hm, a dog.");
     assert_eq!(message["content"], "{\"kind\": \"dog\", \"ages\": [3]}");
+}
+
+/// The same where the vocabulary has control tokens for the markers, opened by the prompt or by
+/// the model, and with a call after the thought.
+fn between_control_tokens() {
+    let fable = crate::engine::fake::card();
+    let file = std::fs::read(crate::support::root().join("assets/fable/tokenizer.json")).unwrap();
+    let mut file: Value = serde_json::from_slice(&file).unwrap();
+    for (id, content) in [(1551, "<think>"), (1552, "</think>")] {
+        file["added_tokens"].as_array_mut().unwrap().push(json!({"id": id, "content": content,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true}));
+    }
+    let bytes = serde_json::to_vec(&file).unwrap();
+    let ids = crate::engine::fake::ids;
+    let pet = "{\"kind\": \"dog\", \"ages\": [3]}";
+    for (opened, tools) in [(false, false), (true, false), (false, true)] {
+        let extra = TokenizerExtra::default();
+        let tokenizer = Arc::new(Tokenizer::from_json(&bytes, extra).unwrap());
+        let end = if opened { "<think>{# </think> #}" } else { "{# <think></think> #}" };
+        let source = format!("{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}{end}");
+        let template = Some(tokenizer.template(&source).unwrap());
+        let card = tilewright::engine::ModelCard {
+            template,
+            tokenizer,
+            logit_rows: 1553,
+            name: fable.name.clone(),
+            defaults: fable.defaults,
+            stop_ids: fable.stop_ids.clone(),
+        };
+        let call =
+            format!("<tool_call>\n{{\"name\": \"pet\", \"arguments\": {pet}}}\n</tool_call>");
+        let says = if tools { call } else { pet.to_string() };
+        let opening = if opened { vec![] } else { vec![1551] };
+        let says = [opening, ids("Hm, a dog."), vec![1552], ids("\n\n"), ids(&says)].concat();
+        let host = Setup { card, ..Setup::new(crate::engine::fake::script(says)) }.start();
+        let function = json!({"name": "pet", "parameters": schema()});
+        let more = match tools {
+            true => json!({"tools": [{"type": "function", "function": function}]}),
+            false => json!({"response_format": named()}),
+        };
+        let answer = host.ok(CHAT, &chat(more));
+        let message = &answer["choices"][0]["message"];
+        assert_eq!(message["reasoning_content"], "Hm, a dog.", "{opened} {tools}: {answer}");
+        match tools {
+            true => assert_eq!(message["tool_calls"][0]["function"]["arguments"], pet),
+            false => assert_eq!(message["content"], pet),
+        }
+    }
 }

@@ -13,6 +13,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("server::tool_calls_whole_and_streamed", whole_and_streamed);
     rows.add("server::forced_calls_are_valid", forced);
     rows.add("server::tool_styles", styles);
+    rows.add("server::a_form_beside_tools_is_content", forms);
     rows.add("server::bad_tools_are_refused", refused);
     rows.add("server::tools_reach_the_template", templates);
     rows.add("server::thoughts_are_reasoning_content", thoughts);
@@ -177,9 +178,27 @@ fn refused() {
             json!({"tool_choice": "required", "response_format": {"type": "json_object"}}),
             "response_format",
         ),
+        (json!({"guided_json": {"type": "pet"}}), "guided_json"),
     ] {
         let error = host.refused(CHAT, &chat(more.clone()));
         assert_eq!((error.status, error.param.as_str()), (400, param), "{more}: {error:?}");
+    }
+}
+
+/// An answer in the form asked for is no call, even if it has a name, and a tool's.
+fn forms() {
+    for name in ["Rome", "now"] {
+        let says = format!("{{\"name\": \"{name}\", \"age\": 3}}");
+        for style in CallStyle::ALL.map(|(_, style)| style) {
+            let server = ServerConfig { tool_style: Some(style), ..ServerConfig::default() };
+            let host = Setup { server, ..Setup::new(script(ids(&says))) }.start();
+            let schema = json!({"type": "object", "required": ["name", "age"], "properties":
+                {"name": {"type": "string"}, "age": {"type": "integer"}}});
+            let answer = host.ok(CHAT, &chat(json!({"guided_json": schema})));
+            let choice = &answer["choices"][0];
+            assert_eq!(choice["message"]["content"], says, "{style:?}");
+            assert_eq!(choice["finish_reason"], "stop", "{style:?}");
+        }
     }
 }
 
@@ -206,6 +225,21 @@ fn templates() {
         "user\n<tool_response>\nnoon",
     ] {
         assert!(text.contains(part), "{part:?} in {text}");
+    }
+    // In the style that answers are read in.
+    for (style, call) in [
+        (CallStyle::Llama, "{\"name\": \"now\", \"parameters\": {\"zone\": \"UTC\"}}"),
+        (
+            CallStyle::Mistral,
+            "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {\"zone\": \"UTC\"}}]",
+        ),
+    ] {
+        let server = ServerConfig { tool_style: Some(style), ..ServerConfig::default() };
+        let host = Setup { server, ..Setup::new(hashed()) }.start();
+        let text = prompt(&host, &body);
+        assert!(text.contains(call) && !text.contains("<tool_call>"), "{style:?}: {text}");
+        let example = call.replace("now", "…").replace("{\"zone\": \"UTC\"}", "{…}");
+        assert!(text.contains(&format!("in this form:\n{example}")), "{style:?}: {text}");
     }
     let source = "{% for t in tools %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}\
                   {{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}\

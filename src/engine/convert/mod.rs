@@ -7,7 +7,7 @@ mod keys;
 mod tokens;
 
 use crate::base::Format;
-use crate::model::{Dialect, ModelError, Place, Renamed, Spec, renamed};
+use crate::model::{Dialect, ModelError, Pairs, Place, Renamed, Spec, renamed};
 use crate::text::TextError;
 use crate::weights::{
     GGUF_ALIGNMENT, Meta, Tensor, TensorHead, Weights, WeightsError, blocks, gguf_header,
@@ -217,7 +217,7 @@ fn placed(
         (Place::Entry(_), _) => refuse("is no stack of matrices".into()),
         (Place::Stack, shape) => Ok(([&[what.from.len() as u64], shape].concat(), whole)),
         (Place::Whole, shape) => match what.pairs {
-            Some((head, _)) if !whole.end.is_multiple_of(u64::from(head)) => {
+            Some((Pairs { head, .. }, _)) if !whole.end.is_multiple_of(u64::from(head)) => {
                 refuse(format!("is not of whole heads of {head}"))
             }
             _ => Ok((shape.to_vec(), whole)),
@@ -243,8 +243,8 @@ fn write_values(
         while row < one.rows.end {
             let count = step.min(one.rows.end - row);
             let mut raw = weights.read_rows(from, row, count)?;
-            if let Some((head, adjacent)) = one.what.pairs {
-                raw = turned(&raw, count as usize, head as usize, adjacent);
+            if let Some((pairs, adjacent)) = one.what.pairs {
+                raw = pairs.turned(&raw, count as usize, adjacent);
             }
             if one.head.format != from.format || one.what.shift != 0.0 {
                 let per_row = from.shape.iter().skip(1).product::<u64>();
@@ -259,21 +259,6 @@ fn write_values(
         }
     }
     Ok(())
-}
-
-/// The rows of every head from halves (i, i + n/2) to adjacent rotary pairs, or back.
-fn turned(raw: &[u8], rows: usize, head: usize, adjacent: bool) -> Vec<u8> {
-    let row_bytes = raw.len() / rows;
-    let mut out = Vec::with_capacity(raw.len());
-    for row in 0..rows {
-        let (first, i) = (row / head * head, row % head);
-        let from = match adjacent {
-            true => i / 2 + (i % 2) * (head / 2),
-            false => i % (head / 2) * 2 + i / (head / 2),
-        };
-        out.extend_from_slice(&raw[(first + from) * row_bytes..][..row_bytes]);
-    }
-    out
 }
 
 /// Opens what was written: it must say the same model.

@@ -65,6 +65,25 @@ impl Cache {
         Ok(files)
     }
 
+    /// Keeps the hub's list of a commit's files, which tells what is whole when it cannot be asked.
+    pub fn set_listing(&self, commit: &str, files: &[Listed]) -> Result<(), HubError> {
+        let path = self.root.join("listings").join(commit);
+        make_parent(&path)?;
+        let lines: String = files.iter().map(|f| format!("{} {}\n", f.bytes, f.path)).collect();
+        fs::write(&path, lines).map_err(|error| io_error(&path, "cannot be written", error))
+    }
+
+    /// That list; empty where there is none, as for what the hub's own tools have fetched.
+    pub fn listing(&self, commit: &str) -> Vec<Listed> {
+        let lines = fs::read_to_string(self.root.join("listings").join(commit));
+        let one = |line: &str| {
+            let (bytes, path) = line.split_once(' ')?;
+            let bytes = bytes.parse().ok()?;
+            is_file(path).then(|| Listed { path: path.to_string(), bytes, hash: String::new() })
+        };
+        lines.unwrap_or_default().lines().filter_map(one).collect()
+    }
+
     /// Makes a blob that is whole appear in a snapshot.
     pub fn link(&self, commit: &str, file: &Listed) -> Result<(), HubError> {
         let (blob, place) = (self.blob(&file.hash), self.snapshot(commit).join(&file.path));
@@ -78,9 +97,18 @@ impl Cache {
         }
         link(&blob, &place, &file.path)
             .or_else(|_| fs::hard_link(&blob, &place))
-            .or_else(|_| fs::copy(&blob, &place).map(|_| ()))
+            .or_else(|_| copy(&blob, &place))
             .map_err(|error| io_error(&place, "cannot be linked", error))
     }
+}
+
+/// A copy, under another name until it is whole. Whatever stands at `place` by now is replaced, not
+/// written to: it may be another process's link to the blob itself.
+fn copy(blob: &Path, place: &Path) -> io::Result<()> {
+    let mut part = place.as_os_str().to_os_string();
+    part.push(".incomplete");
+    fs::copy(blob, &part)?;
+    fs::rename(&part, place)
 }
 
 /// A relative link, so that the cache can be moved.

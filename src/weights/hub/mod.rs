@@ -14,6 +14,8 @@ pub use name::HubName;
 use cache::Cache;
 use choose::{Chosen, Listed, choose};
 use fetch::Fetch;
+use name::Wanted;
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why a model could not be had from a hub.
@@ -57,7 +59,7 @@ pub struct Progress<'a> {
 }
 
 /// A hub and the cache before it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Hub {
     /// `https://huggingface.co`, without a slash at the end.
     pub endpoint: String,
@@ -68,6 +70,15 @@ pub struct Hub {
     pub offline: bool,
     /// Certificates to trust, PEM, in place of the usual ones.
     pub certificates: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Hub {
+    /// Without the token, which is nobody's to read in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hub = f.debug_struct("Hub");
+        hub.field("endpoint", &self.endpoint).field("cache", &self.cache);
+        hub.field("offline", &self.offline).finish_non_exhaustive()
+    }
 }
 
 /// What was found under a name.
@@ -99,10 +110,13 @@ impl Hub {
                 Err(fetch::Failure::Passing(reason)) => reason,
             },
         };
-        let path = self.kept(name, &cache).map_err(|_| HubError::Unreached {
-            repo: name.repo.clone(),
-            reason: reason.clone(),
-            cache: self.cache.display().to_string(),
+        let path = self.kept(name, &cache, &reason).map_err(|error| match error {
+            HubError::Interrupted { .. } => error,
+            _ => HubError::Unreached {
+                repo: name.repo.clone(),
+                reason: reason.clone(),
+                cache: self.cache.display().to_string(),
+            },
         })?;
         Ok(Found { path, unasked: Some(reason) })
     }
@@ -121,15 +135,30 @@ impl Hub {
                 fetch.file(cache, &commit, file, progress)?;
             }
         }
+        cache.set_listing(&commit, &files)?;
         cache.set_revision(&name.revision, &commit)?;
         Ok(Found { path: path(cache, &commit, &chosen), unasked: None })
     }
 
-    /// The copy in the cache, whole.
-    fn kept(&self, name: &HubName, cache: &Cache) -> Result<PathBuf, HubError> {
+    /// The copy in the cache, whole by the list that the hub once gave.
+    fn kept(&self, name: &HubName, cache: &Cache, reason: &str) -> Result<PathBuf, HubError> {
         let commit = cache.revision(&name.revision)?;
         let chosen = choose(name, &cache.files(&commit)?)?;
-        Ok(path(cache, &commit, &chosen))
+        let exactly = match &chosen.main {
+            Some(main) => HubName { wanted: Wanted::File(main.clone()), ..name.clone() },
+            None => name.clone(),
+        };
+        // Where no list was kept, the loader will say what is missing.
+        let whole = choose(&exactly, &cache.listing(&commit)).map(|whole| whole.files);
+        match whole.unwrap_or_default().iter().find(|file| !cache.has(&commit, file)) {
+            Some(file) => {
+                let problem = format!(
+                    "the copy in the cache is not whole, and the hub was not reached ({reason})"
+                );
+                Err(HubError::Interrupted { file: file.path.clone(), problem })
+            }
+            None => Ok(path(cache, &commit, &chosen)),
+        }
     }
 }
 
