@@ -414,16 +414,21 @@ fn link_race() {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                let _ = std::fs::remove_file(&other);
+                // Whenever nothing stands there.
                 let _ = std::os::unix::fs::symlink(&blob, &other);
             }
         });
-        for _ in 0..100 {
-            get(&hub, "u/m").unwrap();
-            assert_eq!(std::fs::read(&blob).unwrap(), bytes);
-        }
+        let wrong = cache.path().join("wrong");
+        let whole = (0..100).all(|_| {
+            // What is not whole is linked anew.
+            std::fs::write(&wrong, b"x").and_then(|()| std::fs::rename(&wrong, &place)).is_ok()
+                && get(&hub, "u/m").is_ok()
+                && std::fs::read(&blob).is_ok_and(|found| found == bytes)
+        });
+        // Before anything can fail: a failure would wait for the other thread.
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         racing.join().unwrap();
+        assert!(whole, "the blob stays whole");
     });
 }
 
