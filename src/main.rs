@@ -4,6 +4,8 @@
 mod bench;
 #[path = "main/bench_serve.rs"]
 mod bench_serve;
+#[path = "main/bench_step.rs"]
+mod bench_step;
 #[path = "main/chat.rs"]
 mod chat;
 #[path = "main/claim_args.rs"]
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         Some(Command::Replay(args)) => replay::run(args),
         Some(Command::WhatIf(args)) => what_if::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
+        Some(Command::Bench(Bench::Step(args))) => bench_step::run(&args),
         Some(Command::Bench(Bench::Serve(args))) => bench_serve::run(&args),
         Some(Command::Completions(args)) => completions(args.shell),
         Some(Command::Bench(Bench::All(args))) => claims::run_all(&args),

@@ -9,6 +9,7 @@ mod quality;
 mod report;
 #[cfg(feature = "cli")]
 pub mod serve;
+mod step;
 mod summary;
 mod table;
 
@@ -19,5 +20,6 @@ pub use model::{BenchModel, Measured};
 pub use plot::{Axis, Plot, Series, Style, escape, figure};
 pub use quality::{PIECE, Quality, Scores};
 pub use report::report;
+pub use step::{KernelShare, StepBench, StepMeasured, StepParts};
 pub use summary::{summaries, waited};
 pub use table::Table;

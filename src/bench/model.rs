@@ -2,7 +2,7 @@
 //! no tokenising and no text, at several batch sizes; mean ± standard deviation of the runs.
 
 use crate::base::Clock;
-use crate::model::{Batch, Model};
+use crate::model::{Batch, Model, Options};
 use crate::record::{Device, DeviceError, Facts, Recording};
 use serde::Serialize;
 
@@ -42,6 +42,10 @@ impl<C: Clock> BenchModel<C> {
 
     pub fn facts(&self) -> &Facts {
         self.device.facts()
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.model.options
     }
 
     /// Blocks of sequence `number`, as many as the pool gives each.

@@ -13,18 +13,20 @@ use crate::kernels::variants::{self, Variant};
 use crate::kernels::{self};
 use crate::record::{
     BufferId, Command, Device, DeviceError, DeviceKind, Dispatch, Facts, Finished, Pending,
-    Recording, VariantId,
+    Recording, Timing, VariantId,
 };
+use std::time::Instant;
 
 /// The plain-Rust device.
 pub struct CpuDevice {
     facts: Facts,
     buffers: Vec<Option<Vec<u32>>>,
+    timed: bool,
 }
 
 impl Default for CpuDevice {
     fn default() -> Self {
-        Self { facts: facts(), buffers: Vec::new() }
+        Self { facts: facts(), buffers: Vec::new(), timed: false }
     }
 }
 
@@ -122,9 +124,15 @@ impl CpuDevice {
         for (id, offset, data) in &recording.uploads {
             self.write_buffer(*id, *offset, &recording.data[data.clone()])?;
         }
+        let mut timings = Vec::new();
         for command in &recording.commands {
             match command {
-                Command::Dispatch(d) => self.dispatch(recording, d)?,
+                Command::Dispatch(d) => {
+                    let start = self.timed.then(Instant::now);
+                    self.dispatch(recording, d)?;
+                    let nanos = start.map(|start| start.elapsed().as_nanos() as u64);
+                    timings.extend(nanos.map(|nanos| Timing { variant: d.variant, nanos }));
+                }
                 Command::Copy { from, from_offset, to, to_offset, bytes } => {
                     let words = range(self.buffer(*from)?, *from_offset, *bytes)?.to_vec();
                     self.write_buffer(*to, *to_offset, bytemuck::cast_slice(&words))?;
@@ -136,7 +144,7 @@ impl CpuDevice {
             let words = range(self.buffer(d.buffer)?, d.offset, d.bytes)?;
             bytes.extend_from_slice(bytemuck::cast_slice(words));
         }
-        Ok(Finished { bytes, timings: Vec::new() })
+        Ok(Finished { bytes, timings })
     }
 }
 
@@ -211,6 +219,11 @@ impl Device for CpuDevice {
 
     fn prepare(&mut self, _variants: &[VariantId]) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn time_launches(&mut self, on: bool) -> bool {
+        self.timed = on;
+        true
     }
 
     fn submit(&mut self, recording: &Recording) -> Result<Pending, DeviceError> {

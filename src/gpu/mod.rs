@@ -205,6 +205,11 @@ impl Device for Gpu {
         Ok(())
     }
 
+    fn time_launches(&mut self, on: bool) -> bool {
+        self.timers.on = on && self.facts.timestamps;
+        self.facts.timestamps
+    }
+
     fn submit(&mut self, recording: &Recording) -> Result<Pending, DeviceError> {
         self.health.check()?;
         let flight = self.launch(recording)?;

@@ -1,14 +1,18 @@
 //! `bench model`: the shape of llama-bench, as a table or as JSON.
 
 use crate::cli::BenchModelArgs;
-use crate::model::{mib, options, sizes, weights};
+use crate::model::{mib, options, quantised, sizes};
 use crate::{device, print};
 use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use tilewright::base::{Clock, MonotonicClock};
 use tilewright::bench::{BenchModel, Measured};
+use tilewright::engine::{LoadOptions, Sizes};
 use tilewright::model::{Model, Options};
+use tilewright::record::{Device, Facts};
+use tilewright::weights::Weights;
 
 pub fn run(args: &BenchModelArgs) -> Result<ExitCode> {
     let mut options = options(&args.model)?;
@@ -16,7 +20,7 @@ pub fn run(args: &BenchModelArgs) -> Result<ExitCode> {
     let batch = most(&args.batch);
     let longest = most(&args.prompt).max(args.generate);
     options.sequences = Some(batch);
-    let weights = weights(&args.model.model)?;
+    let weights = quantised(&args.model.model, args.model.quantize.as_deref())?;
     let mut device = device::open(&args.model.device)?;
     options.context = options.context.or(Some(longest));
     options.step_tokens = options.step_tokens.or(Some(longest));
@@ -35,6 +39,43 @@ pub fn run(args: &BenchModelArgs) -> Result<ExitCode> {
     }
     report(args, &bench, &rows, load_seconds)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// As much KV cache as `batch` sequences of `positions` need, if nobody chose otherwise.
+pub fn room(
+    weights: &Weights,
+    device: &dyn Device,
+    options: &mut LoadOptions,
+    batch: u32,
+    positions: u32,
+) -> Result<()> {
+    if options.kv_memory.is_none() {
+        let sizes = Sizes::choose(weights, device.facts(), options)?;
+        let each = positions.div_ceil(sizes.options.block_size);
+        options.kv_memory = Some(sizes.kv_bytes(each.saturating_mul(batch)));
+    }
+    Ok(())
+}
+
+/// What every result begins with: who measured, on what, with which sizes.
+pub fn described(model: &str, facts: &Facts, options: &Options) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("model".into(), model.into());
+    out.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+    if let Some(commit) = option_env!("TILEWRIGHT_COMMIT") {
+        out.insert("commit".into(), commit.into());
+    }
+    out.insert("device".into(), json!(facts));
+    let limits = json!({
+        "context": options.context_max,
+        "sequences": options.sequences_max,
+        "step_tokens": options.step_tokens_max,
+        "kv": options.kv.to_string(),
+        "kv_blocks": options.blocks,
+        "block_size": options.block_size,
+    });
+    out.insert("limits".into(), limits);
+    out
 }
 
 /// Every sequence must find its positions in the context and its share of the KV blocks.
@@ -65,14 +106,11 @@ fn report<C: Clock>(
 ) -> Result<()> {
     let resident = resident_bytes();
     if args.json {
-        let json = serde_json::json!({
-            "model": args.model.model,
-            "device": bench.facts(),
-            "load_seconds": load_seconds,
-            "resident_bytes": resident,
-            "tests": rows,
-        });
-        return print(&(serde_json::to_string_pretty(&json)? + "\n"));
+        let mut out = described(&args.model.model, bench.facts(), bench.options());
+        out.insert("load_seconds".into(), load_seconds.into());
+        out.insert("resident_bytes".into(), json!(resident));
+        out.insert("tests".into(), json!(rows));
+        return print(&(serde_json::to_string_pretty(&out)? + "\n"));
     }
     let mut out = format!("| {:<10} | {:>5} | {:>18} |\n", "test", "batch", "tokens/s");
     out += &format!("|{}|{}:|{}:|\n", "-".repeat(12), "-".repeat(6), "-".repeat(19));

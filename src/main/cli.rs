@@ -97,6 +97,9 @@ pub enum Bench {
     /// Prompt processing and generation speed of a model at several batch sizes.
     #[command(after_help = "Example: tilewright bench model -m model.gguf --batch 1,16")]
     Model(BenchModelArgs),
+    /// Where the time of a decode step goes.
+    #[command(after_help = "Example: tilewright bench step -m model.gguf --batch 1,32")]
+    Step(crate::bench_step::BenchStepArgs),
     /// Load any server of the OpenAI API: throughput, latencies, goodput.
     #[command(
         after_help = "Example: tilewright bench serve http://127.0.0.1:8421 --request-rate 4 \

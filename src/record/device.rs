@@ -56,6 +56,13 @@ pub trait Device {
     /// Builds the pipelines of `variants` now, so that the first step does not wait for them.
     fn prepare(&mut self, variants: &[VariantId]) -> Result<(), DeviceError>;
 
+    /// Measures every launch from the next step on, or no longer; false where that cannot be. A
+    /// timed launch may take longer: on a GPU each gets a pass of its own.
+    fn time_launches(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+
     /// Starts a step; steps run in the order they were submitted.
     fn submit(&mut self, recording: &Recording) -> Result<Pending, DeviceError>;
 

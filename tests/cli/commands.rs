@@ -19,6 +19,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("cli::verify_fails_beyond_the_tolerance", verify_fails_beyond_the_tolerance);
     rows.add("cli::quality", quality);
     rows.add("cli::bench_model_json", bench_model_json);
+    rows.add("cli::bench_step", bench_step);
     rows.add("cli::doctor", doctor);
     rows.add("cli::kernel_times", kernel_times);
     rows.add("cli::inspect", inspect);
@@ -146,6 +147,34 @@ fn bench_model_json() {
     }
     let table = run(&[&["bench", "model", "--device", "cpu"][..], &small].concat()).good();
     assert!(table.contains("pp16") && table.contains("tokens/s"), "{table}");
+}
+
+fn bench_step() {
+    let small = ["--batch", "1,3", "--depth", "20", "--steps", "3"];
+    let args = [&["bench", "step", "--json", "--device", "cpu"][..], &small].concat();
+    let found = json(&args);
+    assert_eq!((&found["model"], &found["device"]["backend"]), (&"fable".into(), &"cpu".into()));
+    assert_eq!(found["limits"]["sequences"], 3);
+    let steps = found["steps"].as_array().expect("steps");
+    assert_eq!(steps.iter().map(|s| s["batch"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(3)]);
+    for step in steps {
+        assert_eq!((&step["depth"], &step["steps"]), (&20.into(), &3.into()));
+        let number = |of: &Value, name: &str| of[name].as_f64().expect("a number");
+        let parts = ["plan", "record", "submit", "device", "readback"];
+        let parts: Vec<f64> = parts.iter().map(|p| number(&step["parts"], p)).collect();
+        assert!(parts.iter().all(|p| *p >= 0.0) && parts[0] > 0.0 && parts[3] > 0.0, "{step}");
+        // Every launch of a step is in the table of kernels.
+        let kernels = step["kernels"].as_array().expect("kernels");
+        let launches: u64 = kernels.iter().filter_map(|k| k["launches"].as_u64()).sum();
+        assert_eq!(Some(launches), step["launches"].as_u64(), "{step}");
+        let percent: f64 = kernels.iter().map(|k| number(k, "percent")).sum();
+        assert!((percent - 100.0).abs() < 1e-6, "{step}");
+    }
+    let table = run(&[&["bench", "step", "--device", "cpu"][..], &small].concat()).good();
+    assert!(table.contains("readback") && table.contains("mul_mat."), "{table}");
+    let few = ["bench", "step", "--device", "cpu", "--kv-memory", "1MiB", "--batch", "64"];
+    let ran = run(&[&few[..], &["--depth", "200"]].concat());
+    assert!(ran.code == Some(1) && ran.err.contains("too few"), "{ran:?}");
 }
 
 fn doctor() {

@@ -20,6 +20,7 @@ const COMMANDS: &[&[&str]] = &[
     &["convert"],
     &["bench"],
     &["bench", "model"],
+    &["bench", "step"],
     &["bench", "serve"],
     &["completions"],
     &["bench", "all"],

@@ -1,0 +1,83 @@
+//! `bench step`: where the time of a decode step goes, as a table or as JSON.
+
+use crate::bench::{described, room};
+use crate::cli::{ModelArgs, count, switch};
+use crate::model::{options, quantised, sizes};
+use crate::{device, print};
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use std::process::ExitCode;
+use tilewright::bench::{StepBench, StepMeasured, Table};
+use tilewright::model::Model;
+
+#[derive(Args)]
+pub struct BenchStepArgs {
+    /// Sequences that decode together.
+    #[arg(long, default_value = "1,8,32", value_delimiter = ',', value_name = "N")]
+    #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_BATCH")]
+    pub batch: Vec<u32>,
+    /// Tokens of each sequence in the cache before.
+    #[arg(long, default_value_t = 0, value_name = "TOKENS", env = "TILEWRIGHT_BENCH_STEP_DEPTH")]
+    pub depth: u32,
+    /// Counted steps, after two that are not counted.
+    #[arg(long, default_value = "16", value_name = "N")]
+    #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_STEPS")]
+    pub steps: u32,
+    /// Print JSON [default: false].
+    #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
+    pub json: bool,
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+pub fn run(args: &BenchStepArgs) -> Result<ExitCode> {
+    let mut options = options(&args.model)?;
+    let batch = args.batch.iter().copied().max().unwrap_or(1);
+    let positions = StepBench::positions(args.depth, args.steps);
+    options.sequences = Some(batch);
+    options.step_tokens = Some(batch);
+    options.context = options.context.or(Some(positions));
+    let weights = quantised(&args.model.model, args.model.quantize.as_deref())?;
+    let mut device = device::open(&args.model.device)?;
+    room(&weights, device.as_ref(), &mut options, batch, positions)?;
+    let sizes = sizes(&weights, device.as_ref(), &mut options)?;
+    let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
+    let mut bench = StepBench::new(model, device);
+    let mut found = Vec::new();
+    for &batch in &args.batch {
+        found.push(bench.measure(batch, args.depth, args.steps)?);
+    }
+    if args.json {
+        let mut out = described(&args.model.model, bench.facts(), bench.options());
+        out.insert("steps".into(), json!(found));
+        print(&(serde_json::to_string_pretty(&out)? + "\n"))?;
+    } else {
+        print(&page(&found))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn page(found: &[StepMeasured]) -> String {
+    let head = ["µs", "plan", "record", "submit", "device", "readback", "step", "outside", "tok/s"];
+    let mut table = Table::new(head);
+    for m in found {
+        let p = &m.parts;
+        let mut row = vec![format!("batch {} depth {}", m.batch, m.depth)];
+        let parts = [p.plan, p.record, p.submit, p.device, p.readback, m.micros];
+        row.extend(parts.map(|micros| format!("{micros:.1}")));
+        row.push(format!("{:.1} %", m.outside_percent));
+        row.push(format!("{:.1}", m.tokens_per_second));
+        table.row(row);
+    }
+    let mut out = table.to_string();
+    for m in found.iter().filter(|m| !m.kernels.is_empty()) {
+        let mut table = Table::new(["kernel", "launches", "µs", "share"]);
+        for k in &m.kernels {
+            let (micros, share) = (format!("{:.1}", k.micros), format!("{:.1} %", k.percent));
+            table.row([k.kernel.to_string(), k.launches.to_string(), micros, share]);
+        }
+        out += &format!("\nbatch {}, launches timed one by one:\n{table}", m.batch);
+    }
+    out
+}
