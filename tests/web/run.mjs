@@ -1,14 +1,15 @@
 // The page and the JavaScript API in headless Chromium: `node tests/web/run.mjs [PAGE] [FILTER]`.
-// WebGPU there is SwiftShader. Needs playwright-core (NODE_PATH or a node_modules above) and
-// Chromium (CHROMIUM, default /usr/bin/chromium). Pictures go to PAGE-pictures.
+// WebGPU there is SwiftShader. Needs playwright-core (in TILEWRIGHT_NODE/node_modules, or here),
+// Chromium (CHROMIUM, default /usr/bin/chromium) and the program (TILEWRIGHT_BIN, default
+// target/debug/tilewright). Pictures go to PAGE-pictures.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { open } from "./browser.mjs";
 import { serve, zeros } from "./server.mjs";
 
-const { chromium } = createRequire(join(process.env.TILEWRIGHT_NODE ?? process.cwd(), "x"))("playwright-core");
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const folder = resolve(process.argv[2] ?? join(root, "target/page"));
 const filter = process.argv[3] ?? "";
@@ -37,23 +38,10 @@ const made = new Map([
 const server = await serve(folder, made);
 const address = (path) => `http://localhost:${server.port}/${path}`;
 
-const SOFTWARE = [
-  "--use-angle=swiftshader",
-  "--enable-unsafe-swiftshader",
-  "--enable-unsafe-webgpu",
-  "--enable-features=Vulkan",
-  "--use-vulkan=swiftshader",
-];
-const open = (flags) =>
-  chromium.launch({
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    args: ["--headless=new", "--no-sandbox", "--host-resolver-rules=MAP insecure.test 127.0.0.1", ...flags],
-    ignoreDefaultArgs: ["--disable-gpu"],
-  });
 const browsers = new Map();
 /** The browser with a software adapter, or one that gives none. */
 async function browser(adapter) {
-  if (!browsers.has(adapter)) browsers.set(adapter, await open(adapter ? SOFTWARE : ["--use-angle=swiftshader", "--enable-unsafe-swiftshader"]));
+  if (!browsers.has(adapter)) browsers.set(adapter, await open(adapter, ["--host-resolver-rules=MAP insecure.test 127.0.0.1"]));
   return browsers.get(adapter);
 }
 
@@ -83,7 +71,7 @@ async function withPage(adapter, query, act, host = "localhost", prepare = () =>
   const page = await context.newPage();
   page.on("pageerror", (error) => console.log(`  page: ${error.message}`));
   await prepare(context);
-  await page.goto(`http://${host}:${server.port}/${query}`);
+  await page.goto(new URL(query, `http://${host}:${server.port}/`).href);
   await page.waitForFunction(() => window.page, null, { timeout: 60_000 });
   try {
     return await act(page, context);
@@ -505,6 +493,50 @@ row("recording_plays_without_webgpu", () =>
     const now = await until(page, "it is shown", ({ step }) => step > 100);
     assert.equal(now.engine, "absent");
     await page.screenshot({ path: join(pictures, "recording.png") });
+  }));
+
+/** `act(address)` with the program serving the page, and whom it lets in. */
+async function withServer(act) {
+  const program = process.env.TILEWRIGHT_BIN ?? join(root, "target/debug/tilewright");
+  const sizes = ["--device", "cpu", "--kv-memory", "32MiB", "--max-num-batched-tokens", "64"];
+  const access = ["--api-key", "secret", "--cors-origins", address("").slice(0, -1)];
+  const child = spawn(program, ["serve", "--port", "0", "--page", folder, ...sizes, ...access], { stdio: ["ignore", "ignore", "pipe"] });
+  try {
+    const served = await new Promise((resolve, reject) => {
+      let log = "";
+      child.once("exit", () => reject(new Error(`the server ended: ${log}`)));
+      child.stderr.on("data", (part) => {
+        log += part;
+        if (/^serving /m.test(log)) resolve(/listening on (http:\/\/[\d.:]+)/.exec(log)[1]);
+      });
+    });
+    await act(served);
+  } finally {
+    child.kill();
+  }
+}
+
+row("page_watches_a_server", () =>
+  withServer(async (served) => {
+    const says = async () => {
+      const messages = [{ role: "user", content: "What is the capital of France?" }];
+      const headers = { Authorization: "Bearer secret", "Content-Type": "application/json" };
+      const answer = await fetch(`${served}/v1/chat/completions`, { method: "POST", headers, body: JSON.stringify({ messages }) });
+      assert.equal((await answer.json()).choices[0].message.content, "The capital of France is Paris.");
+    };
+    // Its own page, and one elsewhere that it lets in.
+    for (const url of [`${served}/#key=secret`, `?remote=${served}#key=secret`]) {
+      await withPage(false, url, async (page) => {
+        const before = await until(page, "it is heard", ({ engine }) => engine === "running");
+        await says();
+        await until(page, "its steps are shown", ({ step }) => step > before.step + 5);
+        await page.screenshot({ path: join(pictures, "server.png") });
+      });
+    }
+    await withPage(false, `${served}/`, async (page) => {
+      const { why } = await until(page, "it is told", ({ engine }) => engine === "failed");
+      assert.match(why, /key/);
+    });
   }));
 
 row("page_works_offline", () =>

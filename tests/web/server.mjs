@@ -59,13 +59,13 @@ const once = (emitter, ...events) =>
     events.forEach((event) => emitter.on(event, done));
   });
 
-/** Serves `folder` at / and what `made` maps from paths: {head, bytes} or a text. */
+/** Serves `folder` at / and what `made` maps from paths: {head, bytes}, a text or a {file} elsewhere. */
 export async function serve(folder, made) {
-  // What was asked: {path, from, sent, closed}. `cut(path, from)` may break a connection after so many bytes,
-  // `hold(path, sent)` keeps one waiting. `shy` servers keep what they can from other origins, and
-  // answer no HEAD where that is "head".
+  // What was asked: {path, from, sent, closed}. `cut(path, from)` may break a connection after so
+  // many bytes, `hold(path, sent)` keeps one waiting. `headers` are added. `shy` servers keep what
+  // they can from other origins, and answer no HEAD where that is "head".
   const asked = [];
-  const state = { asked, made, cut: () => Infinity, hold: () => false, shy: null };
+  const state = { asked, made, cut: () => Infinity, hold: () => false, shy: null, headers: {} };
   const open = { "Access-Control-Allow-Origin": "*" };
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url, "http://x");
@@ -73,10 +73,11 @@ export async function serve(folder, made) {
     const entry = { path: pathname, from: 0, sent: 0, closed };
     asked.push(entry);
     const given = made.get(pathname);
-    const path = join(folder, normalize(pathname.endsWith("/") ? `${pathname}index.html` : pathname));
+    const path = given?.file ?? join(folder, normalize(pathname.endsWith("/") ? `${pathname}index.html` : pathname));
+    const stored = given === undefined || given.file;
     let size;
     try {
-      size = given === undefined ? statSync(path).size : (given.bytes ?? Buffer.byteLength(given));
+      size = stored ? statSync(path).size : (given.bytes ?? Buffer.byteLength(given));
     } catch {
       return response.writeHead(404, open).end();
     }
@@ -88,6 +89,7 @@ export async function serve(folder, made) {
       "Content-Length": to - from,
       "Accept-Ranges": "bytes",
       ...open,
+      ...state.headers,
       "Access-Control-Allow-Headers": "Range",
       "Access-Control-Expose-Headers": state.shy ? "" : "Content-Range, ETag",
       ETag: `"${size}"`,
@@ -95,7 +97,7 @@ export async function serve(folder, made) {
     if (range) headers["Content-Range"] = `bytes ${from}-${to - 1}/${size}`;
     if (request.method === "HEAD") return response.writeHead(state.shy === "head" ? 405 : 200, headers).end();
     response.writeHead(range ? 206 : 200, headers);
-    if (given === undefined) return createReadStream(path, { start: from, end: to - 1 }).pipe(response);
+    if (stored) return createReadStream(path, { start: from, end: to - 1 }).pipe(response);
     const whole = typeof given === "string" ? Buffer.from(given) : given.head;
     const most = state.cut(pathname, from);
     for (let at = from; at < to && !response.destroyed; ) {
