@@ -27,8 +27,9 @@ const EMPTY_PLANS_MAX: u32 = 3;
 /// Longest sleep while a batch is being filled: what is over for other reasons is seen then.
 const FILLING_MICROS_MAX: u64 = 50_000;
 
-/// Tokens of prompts that a step may have whatever its target: a target that cannot be met must
-/// not keep prompts out for ever.
+/// Tokens of prompts that a step may have where its target is not known to be met, or decoding
+/// alone breaks it: a target that cannot be met must not keep prompts out for ever. Where decoding
+/// keeps to it, [`StepTime::choose`] leaves them what fits, one token at least.
 const PIECE_MIN: u32 = 16;
 
 /// What one call of [`Engine::step`] did.
