@@ -4,7 +4,8 @@ import { join } from "node:path";
 
 const { chromium } = createRequire(join(process.env.TILEWRIGHT_NODE ?? process.cwd(), "x"))("playwright-core");
 
-const SWIFTSHADER = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader"];
+// A busy machine draws too slowly for the watchdog, which ends what has only to wait.
+const SWIFTSHADER = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-gpu-watchdog"];
 const ADAPTER = ["--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader"];
 
 export const open = (adapter, flags = []) =>

@@ -41,7 +41,8 @@ const address = (path) => `http://localhost:${server.port}/${path}`;
 const browsers = new Map();
 /** The browser with a software adapter, or one that gives none. */
 async function browser(adapter) {
-  if (!browsers.has(adapter)) browsers.set(adapter, await open(adapter, ["--host-resolver-rules=MAP insecure.test 127.0.0.1"]));
+  // One that has ended fails the row it ended in, not all that follow.
+  if (!browsers.get(adapter)?.isConnected()) browsers.set(adapter, await open(adapter, ["--host-resolver-rules=MAP insecure.test 127.0.0.1"]));
   return browsers.get(adapter);
 }
 
