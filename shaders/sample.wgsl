@@ -1,6 +1,6 @@
 // Picks the next token of each row: greedy, or temperature -> top-k -> top-p -> min-p and a draw.
 // Weights are w = exp((l - max) / temperature), so max w = 1. A cut keeps the heaviest tokens, ties
-// by lowest id; its threshold is found by bisection on the bits of w (positive floats order as
+// by lowest id; its threshold is found two bits at a time (positive floats order as
 // integers), so the cut is exact for any k and any vocabulary. The draw walks tokens by id.
 // All sums have an order fixed by WG and SPAN. One workgroup per row.
 //
@@ -27,50 +27,63 @@ struct Params {
 
 var<workgroup> part: array<f32, WG>;
 var<workgroup> count: array<u32, WG>;
-// Sums of SPAN neighbours of `part` and `count`.
-var<workgroup> span_part: array<f32, WG / SPAN>;
-var<workgroup> span_count: array<u32, WG / SPAN>;
+var<workgroup> parts: array<vec3<f32>, WG>;
+var<workgroup> counts: array<vec3<u32>, WG>;
+// Sums of SPAN neighbours of `parts` and `counts`.
+var<workgroup> span_parts: array<vec3<f32>, WG / SPAN>;
+var<workgroup> span_counts: array<vec3<u32>, WG / SPAN>;
 
-// Sum of w over weights whose bits are at least `floor`, and how many they are.
+// Per cutoff: sum of w over weights whose bits are at least that, and how many they are.
 struct Kept {
-    mass: f32,
-    number: u32,
+    mass: vec3<f32>,
+    number: vec3<u32>,
 }
 
-fn kept_from(base: u32, t: u32, cutoff: u32) -> Kept {
-    var mass = 0.0;
-    var number = 0u;
+fn kept_from(base: u32, t: u32, cutoffs: vec3<u32>) -> Kept {
+    var mass = vec3<f32>(0.0);
+    var number = vec3<u32>(0u);
     // Four a round: lavapipe silently ends a thread's loops after 65535 rounds in all, and both
-    // cuts together pass over the vocabulary about 65 times.
+    // cuts together pass over the vocabulary about 35 times.
     for (var i = t; i < p.vocab; i += WG * 4u) {
 #for k in 0..4
         let at$k = i + $k * WG;
         let w$k = weights[base + min(at$k, p.vocab - 1u)];
-        let keep$k = at$k < p.vocab && bitcast<u32>(w$k) >= cutoff;
-        mass += select(0.0, w$k, keep$k);
-        number += u32(keep$k);
+        let here$k = vec3<bool>(at$k < p.vocab);
+        let keep$k = here$k & (vec3<u32>(bitcast<u32>(w$k)) >= cutoffs);
+        mass += select(vec3<f32>(0.0), vec3<f32>(w$k), keep$k);
+        number += vec3<u32>(keep$k);
 #end
     }
     workgroupBarrier();
-    part[t] = mass;
-    count[t] = number;
+    parts[t] = mass;
+    counts[t] = number;
     workgroupBarrier();
     if (t < WG / SPAN) {
-        var span = Kept(0.0, 0u);
+        var span = Kept(vec3<f32>(0.0), vec3<u32>(0u));
         for (var i = t * SPAN; i < (t + 1u) * SPAN; i++) {
-            span.mass += part[i];
-            span.number += count[i];
+            span.mass += parts[i];
+            span.number += counts[i];
         }
-        span_part[t] = span.mass;
-        span_count[t] = span.number;
+        span_parts[t] = span.mass;
+        span_counts[t] = span.number;
     }
     workgroupBarrier();
-    var all = Kept(0.0, 0u);
+    var all = Kept(vec3<f32>(0.0), vec3<u32>(0u));
     for (var i = 0u; i < WG / SPAN; i++) {
-        all.mass += span_part[i];
-        all.number += span_count[i];
+        all.mass += span_parts[i];
+        all.number += span_counts[i];
     }
     return all;
+}
+
+// `cut`, which has no bits below `shift` + 2, with each digit of two bits but 0 behind it.
+fn digits(cut: u32, shift: u32) -> vec3<u32> {
+    return vec3<u32>(cut) | (vec3<u32>(1u, 2u, 3u) << vec3<u32>(shift));
+}
+
+// The digit: how many of the ascending cutoffs still do.
+fn count_true(v: vec3<bool>) -> u32 {
+    return u32(v.x) + u32(v.y) + u32(v.z);
 }
 
 fn finish(row: u32, token: u32, kept: u32) {
@@ -140,31 +153,31 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let top_k = rows[row * 16u + 1u];
     if (top_k > 0u && top_k < p.vocab) {
         var cut = 0u;
-        for (var bit = 0x20000000u; bit > 0u; bit = bit >> 1u) {
-            let enough = kept_from(base, t, cut | bit).number >= top_k;
-            cut |= select(0u, bit, enough);
+        for (var left = 30u; left > 0u; left -= 2u) {
+            let tried = kept_from(base, t, digits(cut, left - 2u));
+            cut |= count_true(tried.number >= vec3<u32>(top_k)) << (left - 2u);
         }
         cutoff = max(cut, 1u);
-        ties = top_k - kept_from(base, t, cutoff + 1u).number;
+        ties = top_k - kept_from(base, t, vec3<u32>(cutoff + 1u)).number.x;
     }
     let top_p = bitcast<f32>(rows[row * 16u + 2u]);
     if (top_p < 1.0) {
-        let above = kept_from(base, t, cutoff + 1u);
-        let level = kept_from(base, t, cutoff);
-        let tied = min(ties, level.number - above.number);
-        let goal = max(top_p, 1e-9) * fma(f32(tied), bitcast<f32>(cutoff), above.mass);
+        let near = kept_from(base, t, vec3<u32>(cutoff, cutoff + 1u, cutoff + 1u));
+        let tied = min(ties, near.number.x - near.number.y);
+        let goal = max(top_p, 1e-9) * fma(f32(tied), bitcast<f32>(cutoff), near.mass.y);
         // The highest floor whose kept mass still reaches the goal.
         var cut = 0u;
-        for (var bit = 0x20000000u; bit > 0u; bit = bit >> 1u) {
-            let reached = kept_from(base, t, cut | bit).mass >= goal;
-            cut |= select(0u, bit, reached || (cut | bit) <= cutoff);
+        for (var left = 30u; left > 0u; left -= 2u) {
+            let cutoffs = digits(cut, left - 2u);
+            let reached = kept_from(base, t, cutoffs).mass >= vec3<f32>(goal);
+            cut |= count_true(reached | (cutoffs <= vec3<u32>(cutoff))) << (left - 2u);
         }
         if (cut > cutoff) {
             cutoff = cut;
             ties = 0xffffffffu;
         }
-        let heavier = kept_from(base, t, cutoff + 1u);
-        let need = max(ceil((goal - heavier.mass) / bitcast<f32>(cutoff)), 1.0);
+        let heavier = kept_from(base, t, vec3<u32>(cutoff + 1u)).mass.x;
+        let need = max(ceil((goal - heavier) / bitcast<f32>(cutoff)), 1.0);
         ties = min(ties, u32(min(need, 4e9)));
     }
     let min_p = bitcast<f32>(rows[row * 16u + 3u]);

@@ -1,5 +1,5 @@
 //! Twins of `sample_edit`, `sample_mask`, `sample_stats` and `sample`. The cuts are done by
-//! sorting, which the shader's bisection is checked against.
+//! sorting, which the shader's search is checked against.
 
 use super::Launch;
 use crate::kernels::sample::{
