@@ -8,7 +8,8 @@ use std::time::Instant;
 use tilewright::base::Format;
 use tilewright::cpu::CpuDevice;
 use tilewright::gpu::{Gpu, Options};
-use tilewright::kernels::{layout, mul, variants};
+use tilewright::kernels::streams::Streams;
+use tilewright::kernels::{mul, texels, variants};
 use tilewright::record::{Binding, Device, DeviceError, Recording};
 use tilewright::weights::blocks;
 
@@ -38,11 +39,10 @@ fn buffer(device: &mut dyn Device, name: &str, data: &[u8]) -> Result<Binding, D
 
 /// Runs the product on `device`; the outputs and the seconds of one run.
 fn product(device: &mut dyn Device, raw: &[u8], x: &[f32]) -> Result<(Vec<f32>, f64), DeviceError> {
-    let words = layout::repack(FORMAT, ROWS, COLS, raw);
-    let w = buffer(device, "w", bytemuck::cast_slice(&words))?;
-    let sizes = layout::stream_bytes(FORMAT, ROWS as u64, COLS as u64).expect("a small matrix");
-    let quants = Binding { bytes: sizes.quants, ..w };
-    let scales = Binding { offset: sizes.scales_at, bytes: sizes.scales, ..w };
+    let (shape, texels) = ([ROWS as u32, COLS as u32], texels(COLS as u32, device.facts()));
+    let mut streams = Streams::create(device, "w", FORMAT, 1, shape, texels, &mut Vec::new())?;
+    streams.write(device, raw)?;
+    let Streams { quants, scales, .. } = streams;
     let part = mul::MatrixPart { first: 0, rows: ROWS as u32, quants, scales };
     let w = mul::Matrix { format: FORMAT, rows: ROWS as u32, cols: COLS as u32, parts: vec![part] };
     let x = buffer(device, "x", bytemuck::cast_slice(x))?;

@@ -2,7 +2,7 @@
 // holds tokens first .. first + rows; other tokens are left to the other parts.
 //
 // quants, scales: the streams of w   step: token ids at `tokens_at`   x: [T][x_stride/4] vec4
-#import words
+#import streams
 #import quant
 
 struct Params {
@@ -17,8 +17,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> quants: array<Words>;
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> x: array<vec4<f32>>;
 

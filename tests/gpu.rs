@@ -5,7 +5,7 @@ use crate::support::{Rows, SharedGpu, gpu, gpu_options};
 use tilewright::gpu::{Choice, Gpu, Options, list, pick, reflect};
 use tilewright::kernels::variants::table;
 use tilewright::record::{
-    Binding, BufferId, Command, Device, DeviceError, DeviceKind, Facts, Finished, Recording,
+    Binding, BufferId, Command, Device, DeviceError, DeviceKind, Facts, Finished, Recording, Texel,
     VariantId,
 };
 
@@ -26,6 +26,7 @@ pub fn rows(rows: &mut Rows) {
         ("every_variant_builds", every_variant_builds),
         ("faulty_shaders_are_named", faulty_shaders_are_named),
         ("too_large_buffers_are_refused", too_large_buffers_are_refused),
+        ("texels_are_written_whole_and_only_read", texels_are_written_whole_and_only_read),
         ("faulty_recordings_are_refused", faulty_recordings_are_refused),
         ("launches_are_timed", launches_are_timed),
         ("checked_shaders_agree", checked_shaders_agree),
@@ -94,6 +95,7 @@ fn facts(name: &str, kind: DeviceKind) -> Facts {
         shared_bytes_max: 1,
         bindings_max: 1,
         f16: false,
+        texels: false,
         int64: false,
         matrix_units: false,
         timestamps: false,
@@ -341,7 +343,7 @@ fn faulty_shaders_are_named(gpu: SharedGpu) {
     let good = source("{ let a = p.n; }");
     gpu.add_shader("kernel.b", &good).expect("a good shader");
     let good = reflect("kernel.b", &good).expect("an interface");
-    assert_eq!((good.params, good.workgroup, good.storage.len()), (4, [1, 1, 1], 0));
+    assert_eq!((good.params, good.workgroup, good.bound.len()), (4, [1, 1, 1], 0));
 }
 
 fn too_large_buffers_are_refused(gpu: SharedGpu) {
@@ -353,6 +355,58 @@ fn too_large_buffers_are_refused(gpu: SharedGpu) {
     }
     let id = gpu.create_buffer("small", 4).expect("the device still works");
     gpu.free_buffer(id);
+}
+
+/// Texels hold what was written, over the ends of their rows; anything else is refused by name.
+fn texels_are_written_whole_and_only_read(gpu: SharedGpu) {
+    let mut gpu = gpu.lock();
+    let text = "struct Params { a: u32, b: u32, count: u32, d: u32 }\n\
+        @group(0) @binding(0) var<uniform> p: Params;\n\
+        @group(0) @binding(1) var texels: texture_storage_2d<rgba32uint, read>;\n\
+        @group(0) @binding(2) var<storage, read_write> to: array<vec4<u32>>;\n\
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {\n\
+        if (id.x >= p.count) { return; }\n\
+        to[id.x] = textureLoad(texels, vec2<u32>(id.x & 2047u, id.x >> 11u));\n\
+        }";
+    let kernel = gpu.add_shader("copy_texels", text).expect("a good shader");
+    let count = 3 * 2048 + 5;
+    let words: Vec<u32> = (0..count * 4).collect();
+    let bytes = u64::from(count) * 16;
+    let from = gpu.create_texels("quads", bytes, Texel::Quad).expect("room");
+    let to = buffer_of(&mut gpu, &vec![0; words.len()]);
+    // In three pieces: within a row, to the end of another, and whole rows with a rest.
+    for part in [0..100, 100..2500, 2500..count as usize] {
+        let data = bytemuck::cast_slice(&words[part.start * 4..part.end * 4]);
+        gpu.write_buffer(from, part.start as u64 * 16, data).expect("written");
+    }
+    let launch = |bindings| {
+        let mut recording = Recording::default();
+        recording.dispatch(kernel, &[0, 0, count, 0], bindings, [count.div_ceil(64), 1, 1]);
+        recording
+    };
+    let mut recording = launch(vec![whole(from, bytes), whole(to, bytes)]);
+    recording.download(whole(to, bytes));
+    assert_eq!(words_of(&gpu.run(&recording).expect("run")), words);
+    let error = gpu.write_buffer(from, 8, &[0; 16]).expect_err("half texels").to_string();
+    assert!(error.contains("`quads`") && error.contains("not texels"), "{error}");
+    let past = (bytes / 16).next_multiple_of(2048) * 16;
+    assert!(gpu.write_buffer(from, past, &[0; 16]).is_err(), "behind the end");
+    let mut download = Recording::default();
+    download.download(whole(from, 16));
+    let mut upload = Recording::default();
+    upload.upload(from, 0, &[0; 16]);
+    for (recording, part) in [
+        (launch(vec![whole(to, bytes), whole(from, bytes)]), "`words` is no texels"),
+        (launch(vec![whole(from, bytes), whole(from, bytes)]), "bound a second time"),
+        (download, "`quads` is read as texels only"),
+        (upload, "`quads` is read as texels only"),
+    ] {
+        let error = gpu.run(&recording).expect_err(part).to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let error = gpu.create_texels("quads", 1 << 40, Texel::Quad).expect_err("too large");
+    assert!(matches!(error, DeviceError::TooLarge { .. }), "{error}");
+    free(&mut gpu, &[from, to]);
 }
 
 /// Whatever a recording names wrongly is refused by name, and the device lives on.

@@ -222,10 +222,14 @@ fn bindings_match_kernels() {
         let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{e}"));
         let mut found = BTreeMap::new();
         for (_, variable) in module.global_variables.iter() {
-            if let (Some(place), AddressSpace::Storage { access }) =
-                (&variable.binding, variable.space)
-            {
-                found.insert(place.binding as usize, access.contains(StorageAccess::STORE));
+            let written = match variable.space {
+                AddressSpace::Storage { access } => access.contains(StorageAccess::STORE),
+                _ => false,
+            };
+            let place = variable.binding.as_ref().map(|place| place.binding as usize);
+            // The first is the parameter block.
+            if let Some(place) = place.filter(|place| *place > 0) {
+                found.insert(place, written);
             }
         }
         let kernel = kernels::kernel(&variant.shader);

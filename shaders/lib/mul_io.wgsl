@@ -1,6 +1,6 @@
 // Parameters, bindings and the store of the matmul kernels.
 //
-// quants, scales: the streams of w (src/kernels/layout)   x: [M][x_stride/4] vec4   y: [M][y_stride]
+// quants, scales: the streams of w   x: [M][x_stride/4] vec4 from row `first` on   y: [M][y_stride]
 // x is zero from K to the next multiple of 32.
 #import mul_streams
 
@@ -8,7 +8,8 @@ struct Params {
     rows: u32,       // N, outputs of this part of the matrix
     k_blocks: u32,   // ceil(K / 32)
     segments: u32,
-    tokens: u32,     // M
+    first: u32,      // row of x that the launch begins with
+    tokens: u32,     // M, or the row it ends before
     x_stride: u32,   // values
     y_stride: u32,   // values
     y_column: u32,   // first output column of this part
@@ -22,11 +23,11 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
 
 fn tile_at(y: u32) -> Tile {
-    return Tile(y * TM, p.tokens, 0u, 0u);
+    return Tile(p.first + y * TM, p.tokens, 0u, 0u);
 }
 
 fn x_at(m: u32) -> u32 {
-    return m * (p.x_stride / 4u);
+    return (m - p.first) * (p.x_stride / 4u);
 }
 
 fn store(m: u32, end: u32, n: u32, value: f32) {

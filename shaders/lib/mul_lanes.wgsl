@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
 #for g in 0..8/V
         let w${v}_$g = quant_unpack(q$v, ${v*(8/V)+g}u, s);
 #for m in 0..TM
-        let x${v}_${g}_$m = floats(x[x$m + kb * 8u + ${v*(8/V)+g}u]);
+        let x${v}_${g}_$m = x_take${v*(8/V)+g}(vec4<f32>(), x$m + kb * 8u);
         acc$m = fma(x${v}_${g}_$m.x, w${v}_$g.x, acc$m);
         acc$m = fma(x${v}_${g}_$m.y, w${v}_$g.y, acc$m);
         acc$m = fma(x${v}_${g}_$m.z, w${v}_$g.z, acc$m);

@@ -6,7 +6,6 @@
 // Wants, of mul_io, expert_io or head_io: tile_at(y) -> rows first..end and where its weights lie in
 // the streams; x_at(m) -> where its x begins, in vectors; store(m, end, n, value). quant_scale and
 // quant_load read at places linear in the row of w, so an offset is added to it.
-#import x
 #import quant
 
 @compute @workgroup_size(WG)

@@ -6,7 +6,7 @@ fn first_scale(kb: u32, row: u32, rows: u32, words_each: u32) -> u32 {
 }
 
 fn byte_pair(kb: u32, at: u32, rows: u32) -> u32 {
-    return (scales[at + (1u + ((kb & 7u) >> 1u)) * rows] >> ((kb & 1u) * 16u)) & 0xffffu;
+    return (scale_at(at + (1u + ((kb & 7u) >> 1u)) * rows) >> ((kb & 1u) * 16u)) & 0xffffu;
 }
 
 // The pair as signed bytes.

@@ -8,7 +8,7 @@ struct Scale { d: vec2<f32>, m: vec2<f32> }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
     let at = first_scale(kb, row, rows, 5u);
-    let dm = unpack2x16float(scales[at]);
+    let dm = unpack2x16float(scale_at(at));
     let codes = (vec4<u32>(byte_pair(kb, at, rows)) >> vec4<u32>(0u, 8u, 4u, 12u)) & vec4<u32>(15u);
     let s = vec4<f32>(codes) * vec4<f32>(dm.xx, dm.yy);
     return Scale(s.xy, s.zw);

@@ -9,8 +9,8 @@ struct Scale { d: vec2<f32>, high: u32 }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
     let at = first_scale(kb, row, rows, 13u);
-    let d = unpack2x16float(scales[at]).x * signed_pair(byte_pair(kb, at, rows));
-    return Scale(d, scales[at + (5u + (kb & 7u)) * rows]);
+    let d = unpack2x16float(scale_at(at)).x * signed_pair(byte_pair(kb, at, rows));
+    return Scale(d, scale_at(at + (5u + (kb & 7u)) * rows));
 }
 
 fn quant_unpack(v: vec4<u32>, g: u32, s: Scale) -> vec4<f32> {

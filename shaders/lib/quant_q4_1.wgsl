@@ -5,7 +5,7 @@
 struct Scale { d: f32, m: f32 }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
-    let dm = unpack2x16float(scales[kb * rows + row]);
+    let dm = unpack2x16float(scale_at(kb * rows + row));
     return Scale(dm.x, dm.y);
 }
 

@@ -8,7 +8,7 @@ struct Scale { d: f32, m: f32 }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
     let at = first_scale(kb, row, rows, 5u);
-    let dm = unpack2x16float(scales[at]);
+    let dm = unpack2x16float(scale_at(at));
     let pair = byte_pair(kb, at, rows);
     return Scale(dm.x * f32(pair & 255u), dm.y * f32(pair >> 8u));
 }

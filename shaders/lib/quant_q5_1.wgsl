@@ -6,8 +6,8 @@
 struct Scale { d: f32, m: f32, high: u32 }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
-    let dm = unpack2x16float(scales[kb * 2u * rows + row]);
-    return Scale(dm.x, dm.y, scales[(kb * 2u + 1u) * rows + row]);
+    let dm = unpack2x16float(scale_at(kb * 2u * rows + row));
+    return Scale(dm.x, dm.y, scale_at((kb * 2u + 1u) * rows + row));
 }
 
 fn quant_unpack(v: vec4<u32>, g: u32, s: Scale) -> vec4<f32> {

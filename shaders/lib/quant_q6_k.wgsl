@@ -9,9 +9,9 @@ struct Scale { d: vec2<f32>, high: vec2<u32> }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
     let at = first_scale(kb, row, rows, 21u);
-    let d = unpack2x16float(scales[at]).x * signed_pair(byte_pair(kb, at, rows));
+    let d = unpack2x16float(scale_at(at)).x * signed_pair(byte_pair(kb, at, rows));
     let high = at + (5u + (kb & 7u) * 2u) * rows;
-    return Scale(d, vec2<u32>(scales[high], scales[high + rows]));
+    return Scale(d, vec2<u32>(scale_at(high), scale_at(high + rows)));
 }
 
 fn quant_unpack(v: vec4<u32>, g: u32, s: Scale) -> vec4<f32> {

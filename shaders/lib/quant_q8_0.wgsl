@@ -4,7 +4,7 @@
 struct Scale { d: f32 }
 
 fn quant_scale(kb: u32, row: u32, rows: u32) -> Scale {
-    return Scale(unpack2x16float(scales[kb * rows + row]).x);
+    return Scale(unpack2x16float(scale_at(kb * rows + row)).x);
 }
 
 fn quant_unpack(v: vec4<u32>, g: u32, s: Scale) -> vec4<f32> {

@@ -10,3 +10,10 @@ fn words(v: Words) -> vec4<u32> {
 fn floats(v: Words) -> vec4<f32> {
     return bitcast<vec4<f32>>(words(v));
 }
+
+// Two words.
+alias HalfWords = u64;
+
+fn half_words(v: HalfWords) -> vec2<u32> {
+    return vec2<u32>(u32(v & 0xfffffffflu), u32(v >> 32u));
+}

@@ -13,7 +13,7 @@ use crate::kernels::variants::{self, Variant};
 use crate::kernels::{self};
 use crate::record::{
     BufferId, Command, Device, DeviceError, DeviceKind, Dispatch, Facts, Finished, Pending,
-    Recording, Timing, VariantId,
+    Recording, Texel, Timing, VariantId,
 };
 use std::time::Instant;
 
@@ -45,6 +45,7 @@ fn facts() -> Facts {
         bindings_max: 64,
         f16: false,
         int64: false,
+        texels: false,
         matrix_units: false,
         timestamps: false,
         memory_bytes: None,
@@ -201,6 +202,16 @@ impl Device for CpuDevice {
         buffer.resize(words, 0);
         self.buffers.push(Some(buffer));
         Ok(BufferId(self.buffers.len() as u32 - 1))
+    }
+
+    fn create_texels(
+        &mut self,
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError> {
+        // Twins read the same words either way.
+        self.create_buffer(label, bytes.next_multiple_of(texel.bytes()))
     }
 
     fn write_buffer(&mut self, id: BufferId, offset: u64, data: &[u8]) -> Result<(), DeviceError> {

@@ -33,7 +33,8 @@ impl Strip<'_> {
     /// Each output sums k in ascending order, in `segments` parts that are then added up.
     #[inline(always)]
     fn sum<const FMA: bool>(&self) -> Vec<[f32; LANES]> {
-        let (tokens, blocks) = (self.p.tokens as usize, self.p.k_blocks as usize);
+        let (p, blocks) = (&self.p, self.p.k_blocks as usize);
+        let tokens = (p.tokens - p.first) as usize;
         let stride = self.p.x_stride as usize;
         let segments = self.p.segments as usize;
         let mut total = vec![[0f32; LANES]; tokens];
@@ -78,6 +79,7 @@ pub fn mul_mat(launch: &mut Launch<'_>) {
     let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
     let strip = |first, count| Strip { w, p, x, first, count };
     product(rows, strip, |token, column, sum| {
+        let token = p.first as usize + token;
         let column = p.y_column as usize + column;
         let at = token * p.y_stride as usize + column;
         let biased = if p.has_bias == 1 { sum + bias[column] } else { sum };

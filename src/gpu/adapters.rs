@@ -1,6 +1,7 @@
 //! Which adapters there are, which one is taken, and what it can do as [`Facts`].
 
 use super::memory;
+use crate::kernels::mul::WINDOW;
 use crate::record::{DeviceError, DeviceKind, Facts};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
@@ -95,6 +96,11 @@ pub fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
     adapter.features() & wanted
 }
 
+/// Bytes behind the end of each buffer: a window that begins in the last row ends behind it.
+pub fn tail(texels: bool) -> u64 {
+    if texels { WINDOW } else { 0 }
+}
+
 pub fn facts(adapter: &wgpu::Adapter) -> Facts {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), features(adapter));
     let lanes = match (info.subgroup_min_size, info.subgroup_max_size) {
@@ -103,6 +109,9 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         }
         _ => 1,
     };
+    // Of browsers this is not known.
+    let texels =
+        info.device_type == wgpu::DeviceType::Cpu && info.backend != wgpu::Backend::BrowserWebGpu;
     Facts {
         name: if info.name.is_empty() { "unnamed adapter".into() } else { info.name },
         backend: match info.backend {
@@ -118,7 +127,7 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         },
         lanes,
         binding_bytes_max: limits.max_storage_buffer_binding_size,
-        buffer_bytes_max: limits.max_buffer_size,
+        buffer_bytes_max: limits.max_buffer_size - tail(texels),
         // Drivers that report more have been seen to fail beyond 65535.
         workgroups_max: limits.max_compute_workgroups_per_dimension.min(65535),
         invocations_max: limits.max_compute_invocations_per_workgroup,
@@ -126,6 +135,7 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         bindings_max: limits.max_storage_buffers_per_shader_stage,
         f16: features.contains(wgpu::Features::SHADER_F16),
         int64: features.contains(wgpu::Features::SHADER_INT64),
+        texels,
         matrix_units: false,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         // What software adapters report is a constant of the driver.

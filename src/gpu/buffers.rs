@@ -1,16 +1,25 @@
 //! The buffers of a device by id. An id is never given twice, so a stale one is an error.
 
 use super::health::{Asked, Health, Open, Scope};
-use crate::record::{Binding, BufferId, DeviceError};
+use super::reflect::Kind;
+use super::texels::Texels;
+use crate::record::{Binding, BufferId, DeviceError, Texel};
 
 struct Entry {
     label: String,
-    buffer: wgpu::Buffer,
+    held: Held,
+}
+
+enum Held {
+    Buffer(wgpu::Buffer),
+    Texels(Texels),
 }
 
 #[derive(Default)]
 pub struct Buffers {
     entries: Vec<Option<Entry>>,
+    /// Bytes behind the end of each buffer that a uniform may reach; 0 where kernels bind none.
+    tail: u64,
     fail_next: bool,
 }
 
@@ -44,6 +53,10 @@ pub fn allocate(
 }
 
 impl Buffers {
+    pub fn new(tail: u64) -> Self {
+        Self { tail, ..Self::default() }
+    }
+
     pub fn create(
         &mut self,
         device: &wgpu::Device,
@@ -52,14 +65,67 @@ impl Buffers {
         label: &str,
         bytes: u64,
     ) -> Result<BufferId, DeviceError> {
-        if std::mem::take(&mut self.fail_next) {
-            return Err(Asked::Memory { label: label.into(), bytes }.out_of_memory());
+        self.may_fail(label, bytes)?;
+        let usage = match self.tail {
+            0 => ORDINARY,
+            _ => ORDINARY | wgpu::BufferUsages::UNIFORM,
+        };
+        let limit = device.limits().max_buffer_size - self.tail;
+        if bytes > limit {
+            return Err(DeviceError::TooLarge { label: label.into(), bytes, limit });
         }
+        let buffer = allocate(device, health, open, label, bytes + self.tail, usage)?;
+        self.push(label, Held::Buffer(buffer))
+    }
+
+    pub fn create_texels(
+        &mut self,
+        device: &wgpu::Device,
+        (health, open): (&Health, &mut Vec<Open>),
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError> {
+        self.may_fail(label, bytes)?;
+        let scope = Scope::open(device);
+        let made = Texels::create(device, label, bytes, texel);
+        scope.close(Asked::Memory { label: label.into(), bytes }, health, open)?;
+        self.push(label, Held::Texels(made?))
+    }
+
+    fn may_fail(&mut self, label: &str, bytes: u64) -> Result<(), DeviceError> {
+        match std::mem::take(&mut self.fail_next) {
+            true => Err(Asked::Memory { label: label.into(), bytes }.out_of_memory()),
+            false => Ok(()),
+        }
+    }
+
+    fn push(&mut self, label: &str, held: Held) -> Result<BufferId, DeviceError> {
         let id = u32::try_from(self.entries.len())
             .map_err(|_| DeviceError::Validation("all buffer ids are used up".into()))?;
-        let buffer = allocate(device, health, open, label, bytes, ORDINARY)?;
-        self.entries.push(Some(Entry { label: label.into(), buffer }));
+        self.entries.push(Some(Entry { label: label.into(), held }));
         Ok(BufferId(id))
+    }
+
+    /// Writes `data` at byte `offset` of `id`; the caller holds an error scope.
+    pub fn write(
+        &self,
+        queue: &wgpu::Queue,
+        id: BufferId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        let Held::Texels(texels) = &self.entry(id)?.held else {
+            let buffer = self.range(id, offset, data.len() as u64)?;
+            queue.write_buffer(buffer, offset, data);
+            return Ok(());
+        };
+        let (label, size, bytes) = (&self.entry(id)?.label, texels.bytes, data.len());
+        texels.write(queue, offset, data).ok_or_else(|| {
+            DeviceError::Validation(format!(
+                "`{label}` has {size} bytes; {bytes} bytes at {offset} are outside or not texels"
+            ))
+        })
     }
 
     /// Fault hook: the next buffer fails as if memory had run out.
@@ -86,38 +152,74 @@ impl Buffers {
         offset: u64,
         bytes: u64,
     ) -> Result<&wgpu::Buffer, DeviceError> {
+        self.within(id, offset, bytes, self.tail)
+    }
+
+    /// As [`Self::range`], with `tail` bytes of the buffer left out.
+    fn within(
+        &self,
+        id: BufferId,
+        offset: u64,
+        bytes: u64,
+        tail: u64,
+    ) -> Result<&wgpu::Buffer, DeviceError> {
         let entry = self.entry(id)?;
-        let size = entry.buffer.size();
+        let label = &entry.label;
+        let Held::Buffer(buffer) = &entry.held else {
+            return Err(DeviceError::Validation(format!("`{label}` is read as texels only")));
+        };
+        let size = buffer.size() - tail;
         let end = offset.checked_add(bytes);
         if !offset.is_multiple_of(4) || !bytes.is_multiple_of(4) || end.is_none_or(|e| e > size) {
-            let label = &entry.label;
             return Err(DeviceError::Validation(format!(
                 "`{label}` has {size} bytes; {bytes} bytes at {offset} are outside or not words"
             )));
         }
-        Ok(&entry.buffer)
+        Ok(buffer)
     }
 
-    /// As [`Self::range`], for a range that a shader binds.
-    pub fn bindable(
+    /// What a shader binds for `binding`, which it takes for `kind`.
+    pub fn resource(
         &self,
         binding: &Binding,
+        kind: Kind,
         limits: &wgpu::Limits,
-    ) -> Result<&wgpu::Buffer, DeviceError> {
-        let Binding { buffer: id, offset, bytes } = *binding;
-        let buffer = self.range(id, offset, bytes)?;
-        let label = || self.entry(id).map(|e| e.label.clone());
-        if bytes > limits.max_storage_buffer_binding_size {
-            let limit = limits.max_storage_buffer_binding_size;
-            return Err(DeviceError::TooLarge { label: label()?, bytes, limit });
+    ) -> Result<wgpu::BindingResource<'_>, DeviceError> {
+        if let (Kind::Texels(_), Entry { label, held }) = (kind, self.entry(binding.buffer)?) {
+            return match held {
+                Held::Texels(texels) => Ok(wgpu::BindingResource::TextureView(&texels.view)),
+                Held::Buffer(_) => {
+                    Err(DeviceError::Validation(format!("`{label}` is no texels, but bound so")))
+                }
+            };
         }
-        let step = u64::from(limits.min_storage_buffer_offset_alignment);
+        let (most, step, tail) = match kind {
+            Kind::Uniform => {
+                let most = limits.max_uniform_buffer_binding_size;
+                (most, limits.min_uniform_buffer_offset_alignment, 0)
+            }
+            _ => {
+                let most = limits.max_storage_buffer_binding_size;
+                (most, limits.min_storage_buffer_offset_alignment, self.tail)
+            }
+        };
+        let Binding { buffer: id, offset, bytes } = *binding;
+        let buffer = self.within(id, offset, bytes, tail)?;
+        let label = || self.entry(id).map(|e| e.label.clone());
+        if bytes > most {
+            return Err(DeviceError::TooLarge { label: label()?, bytes, limit: most });
+        }
+        let step = u64::from(step);
         if bytes == 0 || !offset.is_multiple_of(step) {
             let label = label()?;
             return Err(DeviceError::Validation(format!(
                 "`{label}`: cannot bind {bytes} bytes at {offset}; offsets are multiples of {step}"
             )));
         }
-        Ok(buffer)
+        Ok(wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+            buffer,
+            offset,
+            size: wgpu::BufferSize::new(bytes),
+        }))
     }
 }

@@ -13,12 +13,13 @@ mod memory;
 mod pipelines;
 mod readback;
 mod reflect;
+mod texels;
 mod timers;
 
 pub use adapters::{Choice, list, pick};
-pub use reflect::{Reflection, Storage, reflect};
+pub use reflect::{Bound, Kind, Reflection, reflect};
 
-use crate::record::{BufferId, Device, DeviceError, Facts, Pending, Recording, VariantId};
+use crate::record::{BufferId, Device, DeviceError, Facts, Pending, Recording, Texel, VariantId};
 use buffers::Buffers;
 use encode::Params;
 use health::{Asked, Health, Open, Scope};
@@ -86,6 +87,7 @@ impl Gpu {
         };
         let refused = |e| DeviceError::NoAdapter(format!("{} refused to open: {e}", facts.name));
         let (device, queue) = adapter.request_device(&asked).await.map_err(refused)?;
+        let tail = adapters::tail(facts.texels);
         let health = Health::default();
         health.watch(&device);
         Ok(Gpu {
@@ -98,7 +100,7 @@ impl Gpu {
             queue,
             health,
             open: Vec::new(),
-            buffers: Buffers::default(),
+            buffers: Buffers::new(tail),
             pipelines: Pipelines::default(),
             fail_next_submission: false,
             unflushed: 0,
@@ -172,13 +174,23 @@ impl Device for Gpu {
         self.buffers.create(&self.device, &self.health, &mut self.open, label, bytes)
     }
 
+    fn create_texels(
+        &mut self,
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError> {
+        self.health.check()?;
+        let (health, open) = (&self.health, &mut self.open);
+        self.buffers.create_texels(&self.device, (health, open), label, bytes, texel)
+    }
+
     fn write_buffer(&mut self, id: BufferId, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.health.check()?;
-        let buffer = self.buffers.range(id, offset, data.len() as u64)?.clone();
         let mut at = offset;
         for part in data.chunks(WRITE_BYTES) {
             let scope = Scope::open(&self.device);
-            self.queue.write_buffer(&buffer, at, part);
+            self.buffers.write(&self.queue, id, at, part)?;
             let bytes = part.len() as u64;
             let asked = Asked::Memory { label: "upload".into(), bytes };
             scope.close(asked, &self.health, &mut self.open)?;

@@ -3,7 +3,8 @@
 use super::buffers::Buffers;
 use super::encode::SLOT;
 use super::health::{Asked, Health, Open, Scope};
-use super::reflect::{Reflection, Storage, reflect};
+use super::reflect::{Bound, Kind, Reflection, reflect};
+use super::texels;
 use crate::kernels::assemble::{Target, assemble};
 use crate::kernels::variants::{self, Need, Variant};
 use crate::record::{Binding, DeviceError, VariantId};
@@ -29,7 +30,7 @@ struct Layout {
 pub struct Pipelines {
     built: HashMap<VariantId, Pipeline>,
     layouts: Vec<Layout>,
-    layout_of: HashMap<Vec<Storage>, usize>,
+    layout_of: HashMap<Vec<Bound>, usize>,
     groups: usize,
     /// Shaders added from outside the table; their ids count down from the last one.
     added: u16,
@@ -98,31 +99,43 @@ impl Pipelines {
         let reflection = reflect(name, text).map_err(refused)?;
         builder.fits(&reflection).map_err(refused)?;
         let scope = Scope::open(builder.device);
-        let layout = self.layout(builder.device, &reflection.storage);
+        let layout = self.layout(builder.device, &reflection.bound);
         let pipeline = builder.pipeline(name, given, &reflection, &self.layouts[layout].pipeline);
         let asked = Asked::Pipeline { variant: name.to_string() };
         scope.close(asked, builder.health, builder.open)?;
         Ok(Pipeline { name: name.to_string(), pipeline, reflection, layout })
     }
 
-    fn layout(&mut self, device: &wgpu::Device, storage: &[Storage]) -> usize {
-        if let Some(at) = self.layout_of.get(storage) {
+    fn layout(&mut self, device: &wgpu::Device, bound: &[Bound]) -> usize {
+        if let Some(at) = self.layout_of.get(bound) {
             return *at;
         }
-        let entry = |binding, ty, dynamic, bytes| wgpu::BindGroupLayoutEntry {
+        let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty,
-                has_dynamic_offset: dynamic,
-                min_binding_size: wgpu::BufferSize::new(bytes),
-            },
+            ty,
             count: None,
         };
-        let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true, SLOT)];
-        for (place, use_) in (1..).zip(storage) {
-            let kind = wgpu::BufferBindingType::Storage { read_only: !use_.writable };
-            entries.push(entry(place, kind, false, use_.bytes_min));
+        let buffer = |ty, dynamic, bytes| wgpu::BindingType::Buffer {
+            ty,
+            has_dynamic_offset: dynamic,
+            min_binding_size: wgpu::BufferSize::new(bytes),
+        };
+        let mut entries = vec![entry(0, buffer(wgpu::BufferBindingType::Uniform, true, SLOT))];
+        for (place, use_) in (1..).zip(bound) {
+            let ty = match use_.kind {
+                Kind::Storage { writable } => {
+                    let kind = wgpu::BufferBindingType::Storage { read_only: !writable };
+                    buffer(kind, false, use_.bytes_min)
+                }
+                Kind::Uniform => buffer(wgpu::BufferBindingType::Uniform, false, use_.bytes_min),
+                Kind::Texels(texel) => wgpu::BindingType::StorageTexture {
+                    access: wgpu::StorageTextureAccess::ReadOnly,
+                    format: texels::format(texel),
+                    view_dimension: wgpu::TextureViewDimension::D2,
+                },
+            };
+            entries.push(entry(place, ty));
         }
         let group = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
             label: None,
@@ -135,7 +148,7 @@ impl Pipelines {
         });
         let at = self.layouts.len();
         self.layouts.push(Layout { group, pipeline, groups: HashMap::new() });
-        self.layout_of.insert(storage.to_vec(), at);
+        self.layout_of.insert(bound.to_vec(), at);
         at
     }
 
@@ -165,12 +178,8 @@ impl Pipelines {
             DeviceError::Validation(m) => fault(&pipeline.name, &m),
             other => other,
         };
-        for (place, binding) in (1..).zip(bindings) {
-            let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: buffers.bindable(binding, &limits).map_err(named)?,
-                offset: binding.offset,
-                size: wgpu::BufferSize::new(binding.bytes),
-            });
+        for ((place, binding), use_) in (1..).zip(bindings).zip(&pipeline.reflection.bound) {
+            let resource = buffers.resource(binding, use_.kind, &limits).map_err(named)?;
             entries.push(wgpu::BindGroupEntry { binding: place, resource });
         }
         let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -215,21 +224,21 @@ fn not_built(id: VariantId) -> DeviceError {
 /// Rules that a bind group must keep; the API's own messages do not name the kernel.
 fn check(pipeline: &Pipeline, bindings: &[Binding]) -> Result<(), DeviceError> {
     let fault = |message: String| Err(fault(&pipeline.name, &message));
-    let storage = &pipeline.reflection.storage;
-    if storage.len() != bindings.len() {
-        return fault(format!("{} bindings given, {} bound", bindings.len(), storage.len()));
+    let bound = &pipeline.reflection.bound;
+    if bound.len() != bindings.len() {
+        return fault(format!("{} bindings given, {} bound", bindings.len(), bound.len()));
     }
-    for (place, (use_, binding)) in storage.iter().zip(bindings).enumerate() {
+    for (place, (use_, binding)) in bound.iter().zip(bindings).enumerate() {
         if binding.bytes < use_.bytes_min {
             let (has, needs) = (binding.bytes, use_.bytes_min);
             return fault(format!("binding {} has {has} bytes, needs {needs}", place + 1));
         }
-        for (other_use, other) in storage.iter().zip(bindings).take(place) {
+        for (other_use, other) in bound.iter().zip(bindings).take(place) {
             let same = binding.buffer == other.buffer;
             let apart = binding.offset >= other.offset.saturating_add(other.bytes)
                 || other.offset >= binding.offset.saturating_add(binding.bytes);
-            let both = use_.writable && other_use.writable;
-            if same && (use_.writable != other_use.writable || both && !apart) {
+            let both = use_.writable() && other_use.writable();
+            if same && (use_.writable() != other_use.writable() || both && !apart) {
                 let id = binding.buffer.0;
                 return fault(format!("buffer {id} is written while bound a second time"));
             }
@@ -246,6 +255,8 @@ impl Builder<'_> {
                 Need::Subgroups => wgpu::Features::SUBGROUP,
                 Need::F16 => wgpu::Features::SHADER_F16,
                 Need::Int64 => wgpu::Features::SHADER_INT64,
+                // Part of the API.
+                Need::Texels => wgpu::Features::empty(),
             };
             if !features.contains(feature) {
                 return Err(format!("it needs `{}`, which this adapter lacks", need.name()));
@@ -256,7 +267,9 @@ impl Builder<'_> {
 
     fn fits(&self, reflection: &Reflection) -> Result<(), String> {
         let limits = self.device.limits();
-        let (bound, most) = (reflection.storage.len(), limits.max_storage_buffers_per_shader_stage);
+        let storage = |b: &&Bound| matches!(b.kind, Kind::Storage { .. });
+        let bound = reflection.bound.iter().filter(storage).count();
+        let most = limits.max_storage_buffers_per_shader_stage;
         if bound > most as usize {
             return Err(format!("it binds {bound} storage buffers, this adapter allows {most}"));
         }

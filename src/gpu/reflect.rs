@@ -1,14 +1,29 @@
 //! What a shader binds and how large its workgroup is, read from its text by naga: layouts are
 //! never written by hand, so they cannot drift from the shaders.
 
-use naga::{AddressSpace, StorageAccess};
+use crate::record::Texel;
+use naga::{AddressSpace, ImageClass, StorageAccess, StorageFormat, TypeInner};
 
-/// How a storage binding is used.
+/// What a shader takes a binding for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Storage {
-    pub writable: bool,
+pub enum Kind {
+    Storage { writable: bool },
+    Uniform,
+    Texels(Texel),
+}
+
+/// A binding of a shader.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Bound {
+    pub kind: Kind,
     /// Fewest bytes the shader's type needs.
     pub bytes_min: u64,
+}
+
+impl Bound {
+    pub fn writable(&self) -> bool {
+        self.kind == Kind::Storage { writable: true }
+    }
 }
 
 /// The interface of one shader.
@@ -19,7 +34,7 @@ pub struct Reflection {
     /// Bytes of the parameter block at binding 0.
     pub params: u64,
     /// Bindings 1.. in order.
-    pub storage: Vec<Storage>,
+    pub bound: Vec<Bound>,
 }
 
 /// Reads the interface of `text`; `name` stands in error messages.
@@ -30,28 +45,47 @@ pub fn reflect(name: &str, text: &str) -> Result<Reflection, String> {
         return Err(format!("{} entry points instead of one", module.entry_points.len()));
     };
     let mut params = None;
-    let mut storage = Vec::new();
+    let mut bound = Vec::new();
     for (_, variable) in module.global_variables.iter() {
         let Some(place) = variable.binding else { continue };
-        let bytes = u64::from(module.types[variable.ty].inner.size(module.to_ctx()));
-        match variable.space {
+        let inner = &module.types[variable.ty].inner;
+        let bytes = u64::from(inner.size(module.to_ctx()));
+        let kind = match variable.space {
             _ if place.group != 0 => return Err(format!("binding in group {}", place.group)),
-            AddressSpace::Uniform if place.binding == 0 => params = Some(bytes),
-            AddressSpace::Storage { access } if place.binding > 0 => {
-                let writable = access.contains(StorageAccess::STORE);
-                storage.push((place.binding, Storage { writable, bytes_min: bytes }));
+            AddressSpace::Uniform if place.binding == 0 => {
+                params = Some(bytes);
+                continue;
             }
+            AddressSpace::Uniform => Kind::Uniform,
+            AddressSpace::Storage { access } if place.binding > 0 => {
+                Kind::Storage { writable: access.contains(StorageAccess::STORE) }
+            }
+            AddressSpace::Handle if let Some(texel) = texel(inner) => Kind::Texels(texel),
             _ => return Err(format!("binding {} is of an unknown kind", place.binding)),
-        }
+        };
+        bound.push((place.binding, Bound { kind, bytes_min: bytes }));
     }
-    storage.sort_by_key(|s| s.0);
-    if storage.iter().zip(1..).any(|(s, place)| s.0 != place) {
-        return Err("storage bindings are not numbered 1, 2, 3, ...".into());
+    bound.sort_by_key(|b| b.0);
+    if bound.iter().zip(1..).any(|(b, place)| b.0 != place) {
+        return Err("bindings are not numbered 1, 2, 3, ... behind the parameters".into());
     }
     Ok(Reflection {
         entry: entry.name.clone(),
         workgroup: entry.workgroup_size,
         params: params.ok_or("there is no parameter block at binding 0")?,
-        storage: storage.into_iter().map(|s| s.1).collect(),
+        bound: bound.into_iter().map(|b| b.1).collect(),
     })
+}
+
+/// What a texture that is only read holds, if it is one that we make.
+fn texel(inner: &TypeInner) -> Option<Texel> {
+    let TypeInner::Image { class: ImageClass::Storage { format, access }, .. } = inner else {
+        return None;
+    };
+    match format {
+        _ if access.contains(StorageAccess::STORE) => None,
+        StorageFormat::R32Uint => Some(Texel::Word),
+        StorageFormat::Rgba32Uint => Some(Texel::Quad),
+        _ => None,
+    }
 }

@@ -64,7 +64,7 @@ pub fn assemble_from<'a>(
             (Need::F16, _) => out.push_str("enable f16;\n"),
             (Need::Subgroups, Target::Browser) => out.push_str("enable subgroups;\n"),
             // Chrome has no 64-bit integers; such variants never run there.
-            (Need::Subgroups, Target::Naga) | (Need::Int64, _) => {}
+            (Need::Subgroups, Target::Naga) | (Need::Int64 | Need::Texels, _) => {}
         }
     }
     for (name, value) in &variant.consts {

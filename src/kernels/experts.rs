@@ -248,7 +248,7 @@ impl MulExpert<'_> {
         let variant = match (segments, tile) {
             (2.., 1) => named(&format!("mul_expert_vec.{format}.s{segments}")),
             _ => {
-                let suffix = super::width_suffix(facts);
+                let suffix = super::texel_suffix(cols, facts);
                 named(&format!("mul_expert.{format}.m{tile}{suffix}"))
             }
         };
@@ -331,7 +331,7 @@ impl MulHeads<'_> {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
         let (rows, format) = (self.w.rows, self.w.format.name());
         let tile = if self.tokens == 1 { 1 } else { 8 };
-        let suffix = super::width_suffix(facts);
+        let suffix = super::texel_suffix(self.w.cols, facts);
         let variant = named(&format!("mul_heads.{format}.m{tile}{suffix}"));
         let consts = super::get(variant);
         let columns = consts.constant("WG") * consts.constant("TN");

@@ -14,6 +14,7 @@ pub mod layout;
 pub mod mul;
 pub mod sample;
 pub mod sources;
+pub mod streams;
 pub mod variants;
 
 use crate::record::{Facts, VariantId};
@@ -79,6 +80,18 @@ fn width_suffix(facts: &Facts) -> &'static str {
     } else {
         ""
     }
+}
+
+/// Whether a device with `facts` keeps matrices of `cols` columns as texels, which the `texel`
+/// variants read: rows of x must fit the window those have.
+pub fn texels(cols: u32, facts: &Facts) -> bool {
+    let row = u64::from(cols.next_multiple_of(layout::K_BLOCK)) * 4;
+    let fits = 2 * row <= mul::WINDOW || row <= mul::WINDOW && row % layout::BINDING_ALIGN == 0;
+    facts.texels && width_suffix(facts) == ".sub" && fits
+}
+
+fn texel_suffix(cols: u32, facts: &Facts) -> &'static str {
+    if texels(cols, facts) { ".texel" } else { "" }
 }
 
 /// `workgroups` as a 2-D grid within the device's bound per dimension; kernels recompute the

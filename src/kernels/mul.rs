@@ -1,6 +1,6 @@
 //! Matrix products: which variant serves which shape, and the launch.
 
-use super::{Kernel, fold_grid, layout, named};
+use super::{Kernel, fold_grid, layout, named, texel_suffix, texels};
 use crate::base::Format;
 use crate::record::{Binding, Facts, Recording, VariantId};
 
@@ -28,6 +28,7 @@ pub struct MulParams {
     pub rows: u32,
     pub k_blocks: u32,
     pub segments: u32,
+    pub first: u32,
     pub tokens: u32,
     pub x_stride: u32,
     pub y_stride: u32,
@@ -39,6 +40,9 @@ pub struct MulParams {
 
 pub const MUL_MAT: Kernel = Kernel { stem: "mul_mat", bindings: 5, writes: &[4] };
 pub const MUL_VEC: Kernel = Kernel { stem: "mul_vec", bindings: 5, writes: &[4] };
+
+/// Bytes of x that a launch of a `texel` variant has before it: a uniform of the usual limit.
+pub const WINDOW: u64 = 1 << 16;
 
 /// Threads that fill a wide device; one token is cut along k until about this many work on it.
 const THREADS_WANTED: u32 = 16_384;
@@ -85,11 +89,36 @@ pub fn variant(w: &Matrix, tokens: u32, facts: &Facts) -> (VariantId, Kernel, u3
     if cuts > 1 && tokens <= 8 {
         return (named(&format!("mul_vec.{format}.m{tile}.s{cuts}")), MUL_VEC, tile);
     }
-    let suffix = super::width_suffix(facts);
+    let suffix = texel_suffix(w.cols, facts);
+    let tile = if suffix.is_empty() { tile } else { tile.min(window_tile(w.cols)) };
     (named(&format!("mul_mat.{format}.m{tile}{suffix}")), MUL_MAT, tile)
 }
 
+/// The largest tile whose rows of x fit the window.
+fn window_tile(cols: u32) -> u32 {
+    let row = u64::from(cols.next_multiple_of(layout::K_BLOCK)) * 4;
+    TILES.into_iter().rev().find(|t| u64::from(*t) * row <= WINDOW).unwrap_or(1)
+}
+
 impl Mul<'_> {
+    /// Rows of x per launch: whole tiles.
+    fn rows_at_once(&self, tile: u32, facts: &Facts) -> u32 {
+        if !texels(self.w.cols, facts) {
+            return self.tokens;
+        }
+        let rows = WINDOW / (u64::from(self.x_stride) * 4);
+        (rows as u32 / tile).max(1) * tile
+    }
+
+    /// Rows of x from `first` on, as a launch binds them; a device pads its buffers by a window.
+    fn window(&self, first: u32, facts: &Facts) -> Binding {
+        if !texels(self.w.cols, facts) {
+            return self.x;
+        }
+        let offset = self.x.offset + u64::from(first) * u64::from(self.x_stride) * 4;
+        Binding { offset, bytes: WINDOW, ..self.x }
+    }
+
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
         let (variant, kernel, tile) = variant(self.w, self.tokens, facts);
         let consts = super::get(variant);
@@ -97,12 +126,17 @@ impl Mul<'_> {
             "mul_vec" => consts.constant("LANES"),
             _ => consts.constant("WG") * consts.constant("TN"),
         };
-        for part in &self.w.parts {
+        let at_once = self.rows_at_once(tile, facts);
+        let firsts = (0..self.tokens).step_by(at_once as usize);
+        for (part, first) in self.w.parts.iter().flat_map(|p| firsts.clone().map(move |f| (p, f))) {
+            let tokens = self.tokens.min(first + at_once);
+            let x = self.window(first, facts);
             let params = MulParams {
                 rows: part.rows,
                 k_blocks: self.w.cols.div_ceil(layout::K_BLOCK),
                 segments: segments(self.w, facts),
-                tokens: self.tokens,
+                first,
+                tokens,
                 x_stride: self.x_stride,
                 y_stride: self.y_stride,
                 y_column: part.first,
@@ -110,9 +144,8 @@ impl Mul<'_> {
                 has_bias: u32::from(self.bias.is_some()),
                 scale: self.scale,
             };
-            let bias = self.bias.unwrap_or(part.scales);
-            let bindings = vec![part.quants, part.scales, self.x, bias, self.y];
-            let grid = [part.rows.div_ceil(columns), self.tokens.div_ceil(tile), 1];
+            let bindings = vec![part.quants, part.scales, x, self.bias.unwrap_or(self.x), self.y];
+            let grid = [part.rows.div_ceil(columns), (tokens - first).div_ceil(tile), 1];
             recording.dispatch(variant, &params, bindings, grid);
         }
     }
@@ -146,7 +179,8 @@ pub struct Embed<'a> {
 
 impl Embed<'_> {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
-        let variant = named(&format!("embed.{}", self.w.format.name()));
+        let suffix = texel_suffix(self.w.cols, facts);
+        let variant = named(&format!("embed.{}{suffix}", self.w.format.name()));
         let k_blocks = self.w.cols.div_ceil(layout::K_BLOCK);
         let vectors = k_blocks * layout::stream_shape(self.w.format).rounds();
         let grid = fold_grid((self.tokens * vectors).div_ceil(64), facts);

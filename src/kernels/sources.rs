@@ -32,6 +32,8 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/act_gelu_tanh"
     "lib/act_silu"
     "lib/attn_fold"
+    "lib/attn_lanes"
+    "lib/attn_shared"
     "lib/expert_io"
     "lib/head_io"
     "lib/iq4_steps"
@@ -49,8 +51,6 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/put_f16"
     "lib/put_f32"
     "lib/put_q8"
-    "lib/q_plain"
-    "lib/q_spread"
     "lib/quant_bf16"
     "lib/quant_f16"
     "lib/quant_f32"
@@ -67,11 +67,15 @@ pub const SOURCES: &[(&str, &str)] = sources! {
     "lib/quant_q6_k"
     "lib/quant_q8_0"
     "lib/rms"
+    "lib/spread"
+    "lib/streams_buffer"
+    "lib/streams_texel"
     "lib/two_bits"
     "lib/words_u32"
     "lib/words_u64"
     "lib/x_plain"
     "lib/x_spread"
+    "lib/x_window"
 };
 
 /// The text of `shaders/PATH.wgsl`.

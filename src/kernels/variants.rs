@@ -11,6 +11,7 @@ pub enum Need {
     Subgroups,
     F16,
     Int64,
+    Texels,
 }
 
 impl Need {
@@ -19,6 +20,7 @@ impl Need {
             Need::Subgroups => "subgroups",
             Need::F16 => "f16",
             Need::Int64 => "int64",
+            Need::Texels => "texels",
         }
     }
 
@@ -28,11 +30,14 @@ impl Need {
             Need::Subgroups => facts.lanes >= 8,
             Need::F16 => facts.f16,
             Need::Int64 => facts.int64,
+            Need::Texels => facts.texels,
         }
     }
 
     fn parse(text: &str) -> Option<Need> {
-        [Need::Subgroups, Need::F16, Need::Int64].into_iter().find(|n| n.name() == text)
+        [Need::Subgroups, Need::F16, Need::Int64, Need::Texels]
+            .into_iter()
+            .find(|n| n.name() == text)
     }
 }
 

@@ -10,8 +10,9 @@ use super::spec::Pairs;
 use super::{Latent, ModelError, Moe, Spec};
 use crate::base::Format;
 use crate::kernels::experts::{ExpertPart, Experts};
-use crate::kernels::layout;
 use crate::kernels::mul::{Matrix, MatrixPart};
+use crate::kernels::streams::Streams;
+use crate::kernels::{layout, texels};
 use crate::record::{Binding, BufferId, Device, DeviceError};
 use crate::weights::{Tensor, Weights, blocks};
 use std::collections::BTreeSet;
@@ -372,30 +373,16 @@ impl<'a> Loader<'a> {
         label: &str,
         format: Format,
         first: u32,
-        [rows, cols]: [u32; 2],
+        shape: [u32; 2],
         raw: &[Vec<u8>],
     ) -> Result<ExpertPart, ModelError> {
-        let one = layout::stream_bytes(format, u64::from(rows), u64::from(cols));
-        let one = one.expect("stack_at_once computed the same");
-        let experts = raw.len() as u64;
-        let scales_at = (one.quants * experts).next_multiple_of(layout::BINDING_ALIGN);
-        let scale_words = (one.scales * experts / 4) as usize;
-        let mut quants: Vec<u32> = Vec::with_capacity(scales_at as usize / 4 + scale_words);
-        let mut scales: Vec<u32> = Vec::with_capacity(scale_words);
+        let (experts, held) = (raw.len() as u32, texels(shape[1], self.device.facts()));
+        let made = &mut self.made;
+        let mut streams = Streams::create(self.device, label, format, experts, shape, held, made)?;
         for raw in raw {
-            let words = layout::repack(format, rows as usize, cols as usize, raw);
-            quants.extend(&words[..one.quants as usize / 4]);
-            scales.extend(&words[one.scales_at as usize / 4..][..one.scales as usize / 4]);
+            streams.write(self.device, raw)?;
         }
-        quants.resize(scales_at as usize / 4, 0);
-        quants.extend(&scales);
-        let all = self.buffer(label, bytemuck::cast_slice(&quants))?;
-        let scales = match scales.len() {
-            0 => Binding { bytes: 16, ..all },
-            words => Binding { offset: scales_at, bytes: words as u64 * 4, ..all },
-        };
-        let quants = Binding { bytes: one.quants * experts, ..all };
-        Ok(ExpertPart { first, experts: experts as u32, quants, scales })
+        Ok(ExpertPart { first, experts, quants: streams.quants, scales: streams.scales })
     }
 
     /// Bytes of one weight buffer.
@@ -473,16 +460,11 @@ impl<'a> Loader<'a> {
         cols: u32,
         raw: &[u8],
     ) -> Result<MatrixPart, ModelError> {
-        let words = layout::repack(tensor.format, rows as usize, cols as usize, raw);
-        let sizes = layout::stream_bytes(tensor.format, u64::from(rows), u64::from(cols));
-        let sizes = sizes.expect("repack computed the same");
-        let all = self.buffer(&tensor.name, bytemuck::cast_slice(&words))?;
-        let quants = Binding { bytes: sizes.quants, ..all };
-        let scales = match sizes.scales {
-            0 => Binding { bytes: 16, ..all },
-            bytes => Binding { offset: sizes.scales_at, bytes, ..all },
-        };
-        Ok(MatrixPart { first, rows, quants, scales })
+        let (held, made) = (texels(cols, self.device.facts()), &mut self.made);
+        let (label, shape) = (&tensor.name, [rows, cols]);
+        let mut streams = Streams::create(self.device, label, tensor.format, 1, shape, held, made)?;
+        streams.write(self.device, raw)?;
+        Ok(MatrixPart { first, rows, quants: streams.quants, scales: streams.scales })
     }
 
     /// A one-axis tensor, or a part of one, as f32.

@@ -41,12 +41,39 @@ pub struct Finished {
 /// A submitted step whose result is not here yet.
 pub type Pending = Pin<Box<dyn Future<Output = Result<Finished, DeviceError>>>>;
 
+/// What shaders load at once from a buffer of [`Device::create_texels`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Texel {
+    /// 4 bytes.
+    Word,
+    /// 16 bytes.
+    Quad,
+}
+
+impl Texel {
+    pub fn bytes(self) -> u64 {
+        match self {
+            Texel::Word => 4,
+            Texel::Quad => 16,
+        }
+    }
+}
+
 /// Something that holds buffers and runs recordings.
 pub trait Device {
     fn facts(&self) -> &Facts;
 
     /// Makes a buffer of `bytes` (rounded up to 4), all zeros. `label` names it in errors.
     fn create_buffer(&mut self, label: &str, bytes: u64) -> Result<BufferId, DeviceError>;
+
+    /// Makes a buffer that a recording only reads, in shaders that declare it as a texture, and
+    /// that is written in whole texels. Worth it where [`Facts::texels`] says so.
+    fn create_texels(
+        &mut self,
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError>;
 
     /// Writes `data` (a multiple of 4 long) at load time.
     fn write_buffer(&mut self, id: BufferId, offset: u64, data: &[u8]) -> Result<(), DeviceError>;

@@ -41,6 +41,10 @@ pub struct Facts {
     pub f16: bool,
     /// 64-bit integers in shaders.
     pub int64: bool,
+    /// Shaders load from textures many times faster than from storage buffers, and weights are
+    /// kept so.
+    #[serde(default)]
+    pub texels: bool,
     /// 16x16 matrix units, f16 operands and f32 sums.
     pub matrix_units: bool,
     /// Times of single kernels can be measured.

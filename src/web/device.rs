@@ -4,7 +4,7 @@ use super::io;
 use super::wire::Wish;
 use crate::cpu::CpuDevice;
 use crate::gpu::{Gpu, Options};
-use crate::record::{BufferId, Device, DeviceError, Facts, Pending, Recording, VariantId};
+use crate::record::{BufferId, Device, DeviceError, Facts, Pending, Recording, Texel, VariantId};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 
@@ -51,6 +51,15 @@ impl Device for Processor {
 
     fn create_buffer(&mut self, label: &str, bytes: u64) -> Result<BufferId, DeviceError> {
         self.0.create_buffer(label, bytes)
+    }
+
+    fn create_texels(
+        &mut self,
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError> {
+        self.0.create_texels(label, bytes, texel)
     }
 
     fn write_buffer(&mut self, id: BufferId, offset: u64, data: &[u8]) -> Result<(), DeviceError> {

@@ -34,6 +34,7 @@ fn facts(kind: DeviceKind, lanes: u32) -> Facts {
         bindings_max: 8,
         f16: false,
         int64: lanes >= 8,
+        texels: kind == DeviceKind::Software,
         matrix_units: false,
         timestamps: false,
         memory_bytes: None,
@@ -105,10 +106,12 @@ fn products(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
                     .record(facts, &mut recording);
                 check(&recording, facts, seen);
                 let Command::Dispatch(d) = &recording.commands[0] else { unreachable!() };
-                assert_eq!((d.variant, d.grid[1]), {
-                    let (variant, _, tile) = mul::variant(w, tokens, facts);
-                    (variant, tokens.div_ceil(tile))
+                let tiles = recording.commands.iter().map(|command| match command {
+                    Command::Dispatch(d) => d.grid[1],
+                    Command::Copy { .. } => 0,
                 });
+                let (variant, _, tile) = mul::variant(w, tokens, facts);
+                assert_eq!((d.variant, tiles.sum()), (variant, tokens.div_ceil(tile)));
                 cuts.insert(recording.params[d.params.start + 2]);
             }
             assert_eq!(cuts.len(), 1, "the cut of {rows} x {cols} depends on the token count");

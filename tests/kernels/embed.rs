@@ -5,7 +5,8 @@ use super::weight::Weight;
 use crate::support::On;
 use tilewright::base::Format;
 use tilewright::kernels::mul::{Embed, Matrix};
-use tilewright::record::Recording;
+use tilewright::kernels::variants::Need;
+use tilewright::record::{Facts, Recording};
 
 /// Allowed error of a decoded, scaled weight: two roundings, relative.
 const EMBED_TOLERANCE: f64 = 2e-7;
@@ -25,16 +26,23 @@ pub fn check(on: On, format: Format) {
     };
     for cols in cols {
         let weight = Weight::random(format, ROWS, cols, &mut draws);
-        let parts = vec![
-            weight.part(0, FIRST_PART, &mut lab),
-            weight.part(FIRST_PART, ROWS - FIRST_PART, &mut lab),
-        ];
-        let w = Matrix { format, rows: ROWS as u32, cols: cols as u32, parts };
-        for tokens in [1, 2, 3, 7, 8, 9, 33] {
-            let got = embed(&w, tokens, &mut lab, &mut draws);
+        let quant = format!("quant_{format}");
+        let mut variants = lab.variants("embed");
+        variants.retain(|v| v.imports["quant"] == quant);
+        for (variant, tokens) in
+            variants.iter().flat_map(|v| [1, 2, 3, 7, 8, 9, 33].map(|tokens| (v, tokens)))
+        {
+            let parts = vec![
+                weight.part(0, FIRST_PART, variant, &mut lab),
+                weight.part(FIRST_PART, ROWS - FIRST_PART, variant, &mut lab),
+            ];
+            let w = Matrix { format, rows: ROWS as u32, cols: cols as u32, parts };
+            let texels = variant.needs.contains(&Need::Texels);
+            let facts = Facts { texels, ..lab.facts.clone() };
+            let got = embed(&w, tokens, &facts, &mut lab, &mut draws);
             let (x, ids) = got;
             let wanted = wanted(&weight, &ids);
-            let what = format!("{tokens} tokens of {cols} {format}, seed {SEED:#x}");
+            let what = format!("{}, {tokens} tokens of {cols}, seed {SEED:#x}", variant.name);
             compare(&x, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
             let mut bad = x.clone();
             bad[cols / 2] += 1e-4;
@@ -47,7 +55,13 @@ fn stride(cols: usize) -> usize {
     cols.next_multiple_of(32) + 4
 }
 
-fn embed(w: &Matrix, tokens: u32, lab: &mut Lab, draws: &mut Draws) -> (Vec<f32>, Vec<u32>) {
+fn embed(
+    w: &Matrix,
+    tokens: u32,
+    facts: &Facts,
+    lab: &mut Lab,
+    draws: &mut Draws,
+) -> (Vec<f32>, Vec<u32>) {
     let mut ids: Vec<u32> = (0..tokens).map(|_| draws.below(ROWS as u32)).collect();
     for (id, edge) in ids.iter_mut().zip([ROWS - 1, FIRST_PART, FIRST_PART - 1, 0]) {
         *id = edge as u32;
@@ -58,7 +72,7 @@ fn embed(w: &Matrix, tokens: u32, lab: &mut Lab, draws: &mut Draws) -> (Vec<f32>
     let meta = lab.words(&[&[u32::MAX; 5][..], &ids].concat());
     let mut recording = Recording::default();
     Embed { w, tokens, meta, tokens_at, x, x_stride: x_stride as u32, scale: SCALE }
-        .record(&lab.facts.clone(), &mut recording);
+        .record(facts, &mut recording);
     (lab.run(recording, &[x]).remove(0), ids)
 }
 

@@ -8,7 +8,7 @@ use tilewright::base::Format;
 use tilewright::kernels::experts::{
     MoeCombine, MoeRoute, MulExpertParams, MulHeadsParams, Route, Scoring,
 };
-use tilewright::kernels::layout::{self, repack};
+use tilewright::kernels::layout;
 use tilewright::kernels::variants::{self, Variant};
 use tilewright::record::{Binding, Recording};
 
@@ -122,10 +122,9 @@ fn check_route(got: &[u32], route: Route, what: &str, chosen: impl Fn(u32) -> Ve
     assert_eq!(got[at + 1..][..tiles.len() * 3], tiles.concat(), "{what}");
 }
 
-/// Matrices of some experts, in two parts, and tokens that choose among them.
+/// Matrices of some experts and tokens that choose among them.
 struct World {
     experts: Vec<Weight>,
-    parts: Vec<(u32, u32, Binding, Binding)>,
     x: Vec<f32>,
     x_stride: usize,
     experts_of: Vec<u32>,
@@ -135,7 +134,7 @@ struct World {
 }
 
 impl World {
-    fn new(format: Format, rows: usize, cols: usize, draws: &mut Draws, lab: &mut Lab) -> Self {
+    fn new(format: Format, rows: usize, cols: usize, draws: &mut Draws) -> Self {
         let (count, tokens, used) = (5, 19, 2);
         let experts: Vec<Weight> =
             (0..count).map(|_| Weight::random(format, rows, cols, draws)).collect();
@@ -159,24 +158,18 @@ impl World {
             let untouched = Wanted { value: f64::from(UNTOUCHED), within: 0.0 };
             wanted.resize((pair + 1) * y_stride, untouched);
         }
-        let mut world =
-            Self { experts, parts: Vec::new(), x, x_stride, experts_of, used, wanted, y_stride };
-        world.parts = vec![world.part(0, 2, lab), world.part(2, 3, lab)];
-        world
+        Self { experts, x, x_stride, experts_of, used, wanted, y_stride }
     }
 
-    /// The streams of some experts as the loader lays them out.
-    fn part(&self, first: usize, count: usize, lab: &mut Lab) -> (u32, u32, Binding, Binding) {
-        let (mut quants, mut scales) = (Vec::new(), Vec::new());
-        for w in &self.experts[first..first + count] {
-            let one = layout::stream_bytes(w.format, w.rows as u64, w.cols as u64).expect("small");
-            let words = repack(w.format, w.rows, w.cols, w.raw());
-            quants.extend_from_slice(&words[..one.quants as usize / 4]);
-            scales
-                .extend_from_slice(&words[one.scales_at as usize / 4..][..one.scales as usize / 4]);
-        }
-        scales.resize(scales.len().max(4), 0);
-        (first as u32, count as u32, lab.words(&quants), lab.words(&scales))
+    /// The streams in two parts, as `variant` reads them: first expert, experts, quants, scales.
+    fn parts(&self, variant: &Variant, lab: &mut Lab) -> Vec<(u32, u32, Binding, Binding)> {
+        let part = |(first, count): (usize, usize)| {
+            let w = &self.experts[first];
+            let raw: Vec<_> = self.experts[first..first + count].iter().map(Weight::raw).collect();
+            let (quants, scales) = lab.streams(w.format, [w.rows, w.cols], &raw, variant);
+            (first as u32, count as u32, quants, scales)
+        };
+        [(0, 2), (2, 3)].map(part).to_vec()
     }
 
     /// All parts on one variant, for the pairs of tokens `from..`.
@@ -200,7 +193,7 @@ impl World {
         let one = one.expect("small");
         let k_blocks = cols.div_ceil(32) as u32;
         let mut recording = Recording::default();
-        for &(first_expert, experts, quants, scales) in &self.parts {
+        for (first_expert, experts, quants, scales) in self.parts(variant, lab) {
             let params = MulExpertParams {
                 rows: rows as u32,
                 k_blocks,
@@ -228,7 +221,7 @@ pub fn products(on: On, format: Format) {
     let mut draws = Draws::new(SEED);
     let cols = [33, 330].map(|cols| Weight::cols(format, cols));
     for (rows, cols) in [(7, cols[0]), (70, cols[1])] {
-        let world = World::new(format, rows, cols, &mut draws, &mut lab);
+        let world = World::new(format, rows, cols, &mut draws);
         for segments in [1, 4] {
             let mut all = lab.variants("mul_expert");
             all.extend(lab.variants("mul_expert_vec"));
@@ -310,7 +303,7 @@ pub fn heads(on: On, format: Format) {
     assert!(all.len() >= 2, "variants of {format}");
     for (rows, cols) in [(7usize, 32usize), (48, 64), (33, 96)] {
         let (heads, tokens) = (5usize, 11usize);
-        let world = World::new(format, rows, cols, &mut draws, &mut lab);
+        let world = World::new(format, rows, cols, &mut draws);
         let (x_head, y_head) = (cols + 16, rows + 3);
         let (x_stride, y_stride) = (heads * x_head + 16, heads * y_head + 5);
         let x = draws.values(tokens * x_stride);
@@ -333,7 +326,7 @@ pub fn heads(on: On, format: Format) {
             let id = variants::variant(&variant.name).expect("a row of the table");
             let mut recording = Recording::default();
             let count = (tokens - from) as u32;
-            for &(first_head, own, quants, scales) in &world.parts {
+            for (first_head, own, quants, scales) in world.parts(variant, &mut lab) {
                 let params = MulHeadsParams {
                     rows: rows as u32,
                     k_blocks: cols.div_ceil(32) as u32,

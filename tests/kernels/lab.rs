@@ -4,9 +4,10 @@
 use crate::support::On;
 #[cfg(feature = "gpu")]
 use std::sync::MutexGuard;
-use tilewright::base::unit_from_seed;
+use tilewright::base::{Format, unit_from_seed};
 use tilewright::cpu::CpuDevice;
-use tilewright::kernels::variants::{self, Variant};
+use tilewright::kernels::streams::Streams;
+use tilewright::kernels::variants::{self, Need, Variant};
 use tilewright::record::{Binding, BufferId, Device, Facts, Recording};
 
 enum Held {
@@ -55,6 +56,26 @@ impl Lab {
         device.write_buffer(buffer, 0, bytemuck::cast_slice(words)).expect("written");
         self.buffers.push(buffer);
         Binding { buffer, offset: 0, bytes }
+    }
+
+    /// The streams of equally large matrices, held as `variant` reads them.
+    pub fn streams(
+        &mut self,
+        format: Format,
+        shape: [usize; 2],
+        raw: &[&[u8]],
+        variant: &Variant,
+    ) -> (Binding, Binding) {
+        let texels = variant.needs.contains(&Need::Texels) && self.facts.texels;
+        let (count, shape) = (raw.len() as u32, shape.map(|n| n as u32));
+        let device = self.held.device();
+        let made = &mut self.buffers;
+        let mut streams = Streams::create(device, "w", format, count, shape, texels, made)
+            .unwrap_or_else(|e| panic!("{e}"));
+        for raw in raw {
+            streams.write(device, raw).expect("written");
+        }
+        (streams.quants, streams.scales)
     }
 
     pub fn floats(&mut self, values: &[f32]) -> Binding {

@@ -5,8 +5,8 @@ use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use super::weight::Weight;
 use crate::support::On;
 use tilewright::base::Format;
-use tilewright::kernels::mul::{MatrixPart, MulParams};
-use tilewright::kernels::variants::{self, Variant};
+use tilewright::kernels::mul::{MulParams, WINDOW};
+use tilewright::kernels::variants::{self, Need, Variant};
 use tilewright::record::{Binding, Recording};
 
 /// Allowed error of a sum of f32 products, as a part of the sum of their magnitudes.
@@ -24,7 +24,6 @@ const UNTOUCHED: f32 = 7.5;
 /// One matrix with its operands on the device.
 struct Shape {
     weight: Weight,
-    part: MatrixPart,
     x: Binding,
     x_stride: usize,
     bias: Option<Binding>,
@@ -89,9 +88,8 @@ impl Shape {
                 wanted[at] = Wanted { value: terms.iter().sum(), within };
             }
         }
-        let part = weight.part(0, rows, lab);
         let (x, bias) = (lab.floats(&x), has_bias.then(|| lab.floats(&bias)));
-        Self { weight, part, x, x_stride, bias, accumulate, scale, before, wanted, y_stride }
+        Self { weight, x, x_stride, bias, accumulate, scale, before, wanted, y_stride }
     }
 }
 
@@ -142,13 +140,28 @@ impl Cases {
             _ => constant("WG") * constant("TN"),
         };
         let id = variants::variant(&variant.name).expect("a row of the table");
-        for case in &self.cases {
-            let shape = &self.shapes[case.shape];
+        let parts: Vec<_> = self
+            .shapes
+            .iter()
+            .map(|shape| shape.weight.part(0, shape.weight.rows, variant, lab))
+            .collect();
+        let texels = variant.needs.contains(&Need::Texels);
+        let tile = constant("TM");
+        let windows = |case: &Case| {
+            let row = self.shapes[case.shape].x_stride * 4;
+            let at_once = if texels { WINDOW as usize / row / tile * tile } else { case.rows };
+            (0..case.rows).step_by(at_once).map(move |from| (from, at_once))
+        };
+        let launches = self.cases.iter().flat_map(|c| windows(c).map(move |w| (c, w)));
+        for (case, (from, at_once)) in launches {
+            let (shape, part) = (&self.shapes[case.shape], &parts[case.shape]);
+            let end = case.rows.min(from + at_once);
             let mut params = MulParams {
-                rows: shape.part.rows,
+                rows: part.rows,
                 k_blocks: shape.weight.cols.div_ceil(32) as u32,
                 segments,
-                tokens: case.rows as u32,
+                first: from as u32,
+                tokens: end as u32,
                 x_stride: shape.x_stride as u32,
                 y_stride: shape.y_stride as u32,
                 y_column: MARGIN as u32,
@@ -157,13 +170,15 @@ impl Cases {
                 scale: shape.scale,
             };
             change(&mut params);
-            let skipped = (case.first * shape.x_stride * 4) as u64;
-            let x = Binding { offset: skipped, bytes: shape.x.bytes - skipped, ..shape.x };
+            let skipped = ((case.first + from) * shape.x_stride * 4) as u64;
+            // A device whose kernels have windows pads its buffers by one.
+            let bytes = if lab.facts.texels && texels { WINDOW } else { shape.x.bytes - skipped };
+            let x = Binding { offset: skipped, bytes, ..shape.x };
             let bytes = (case.rows * shape.y_stride * 4) as u64;
             let y = Binding { offset: case.at as u64 * 4, bytes, ..self.y };
-            let bias = shape.bias.unwrap_or(shape.part.scales);
-            let bindings = vec![shape.part.quants, shape.part.scales, x, bias, y];
-            let tiles = case.rows.div_ceil(constant("TM"));
+            let bias = shape.bias.unwrap_or(shape.x);
+            let bindings = vec![part.quants, part.scales, x, bias, y];
+            let tiles = (end - from).div_ceil(tile);
             let grid = [shape.weight.rows.div_ceil(columns) as u32, tiles as u32, 1];
             recording.dispatch(id, &params, bindings, grid);
         }

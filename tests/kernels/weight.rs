@@ -3,9 +3,8 @@
 
 use super::lab::{Draws, Lab};
 use tilewright::base::Format;
-use tilewright::kernels::layout::{repack, stream_bytes};
 use tilewright::kernels::mul::MatrixPart;
-use tilewright::record::Binding;
+use tilewright::kernels::variants::Variant;
 use tilewright::weights::blocks::{decode, encode, encodes};
 
 pub struct Weight {
@@ -42,17 +41,12 @@ impl Weight {
         &self.raw
     }
 
-    /// Rows `first..first + rows` on the device, bound as the loader binds them.
-    pub fn part(&self, first: usize, rows: usize, lab: &mut Lab) -> MatrixPart {
+    /// Rows `first..first + rows` on the device, as
+    /// `variant` reads them.
+    pub fn part(&self, first: usize, rows: usize, variant: &Variant, lab: &mut Lab) -> MatrixPart {
         let row_bytes = self.raw.len() / self.rows;
         let raw = &self.raw[first * row_bytes..(first + rows) * row_bytes];
-        let all = lab.words(&repack(self.format, rows, self.cols, raw));
-        let sizes = stream_bytes(self.format, rows as u64, self.cols as u64).expect("small");
-        let scales = match sizes.scales {
-            0 => Binding { bytes: 16, ..all },
-            bytes => Binding { offset: sizes.scales_at, bytes, ..all },
-        };
-        let quants = Binding { bytes: sizes.quants, ..all };
+        let (quants, scales) = lab.streams(self.format, [rows, self.cols], &[raw], variant);
         MatrixPart { first: first as u32, rows: rows as u32, quants, scales }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tilewright::kernels::{self, variants};
 use tilewright::record::{
-    Binding, BufferId, Command, Device, DeviceError, Facts, Finished, Pending, Recording, VariantId,
+    Binding, BufferId, Command, Device, DeviceError, Facts, Finished, Pending, Recording, Texel,
+    VariantId,
 };
 
 /// Kernels whose written bindings are activations, with how many of those to look at: what
@@ -59,6 +60,15 @@ impl Device for Watched {
 
     fn create_buffer(&mut self, label: &str, bytes: u64) -> Result<BufferId, DeviceError> {
         self.inner.create_buffer(label, bytes)
+    }
+
+    fn create_texels(
+        &mut self,
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError> {
+        self.inner.create_texels(label, bytes, texel)
     }
 
     fn write_buffer(&mut self, id: BufferId, offset: u64, data: &[u8]) -> Result<(), DeviceError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tilewright::record::{
-    BufferId, Command, Device, DeviceError, Facts, Pending, Recording, VariantId,
+    BufferId, Command, Device, DeviceError, Facts, Pending, Recording, Texel, VariantId,
 };
 
 /// Called with the device and the number of the step that is about to be submitted.
@@ -40,19 +40,35 @@ impl<D: Device> Wrapped<D> {
     }
 }
 
+impl<D: Device> Wrapped<D> {
+    fn may_create(&mut self, label: &str, bytes: u64) -> Result<(), DeviceError> {
+        self.created.fetch_add(1, Ordering::Relaxed);
+        let limit = self.facts.buffer_bytes_max;
+        if bytes > limit {
+            return Err(DeviceError::TooLarge { label: label.into(), bytes, limit });
+        }
+        (self.allocate)(&mut self.inner, label, bytes)
+    }
+}
+
 impl<D: Device> Device for Wrapped<D> {
     fn facts(&self) -> &Facts {
         &self.facts
     }
 
     fn create_buffer(&mut self, label: &str, bytes: u64) -> Result<BufferId, DeviceError> {
-        self.created.fetch_add(1, Ordering::Relaxed);
-        let limit = self.facts.buffer_bytes_max;
-        if bytes > limit {
-            return Err(DeviceError::TooLarge { label: label.into(), bytes, limit });
-        }
-        (self.allocate)(&mut self.inner, label, bytes)?;
+        self.may_create(label, bytes)?;
         self.inner.create_buffer(label, bytes)
+    }
+
+    fn create_texels(
+        &mut self,
+        label: &str,
+        bytes: u64,
+        texel: Texel,
+    ) -> Result<BufferId, DeviceError> {
+        self.may_create(label, bytes)?;
+        self.inner.create_texels(label, bytes, texel)
     }
 
     fn write_buffer(&mut self, id: BufferId, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
