@@ -1,7 +1,9 @@
 //! Grammars made by the `llguidance` crate: from JSON schemas, regular expressions and its Lark
-//! dialect, over this vocabulary. Compiling and following run with fuel; a schema that names
+//! dialect, over this vocabulary. Compiling and following run with fuel and against the clock, for
+//! clients bring grammars whose every token takes longer than the one before; a schema that names
 //! another document is refused, for nothing is ever fetched.
 
+use super::deadline::{Deadline, watching};
 use super::guide::{Grammar, Guide, GuideError, Mask, Next};
 use super::{TextError, Tokenizer};
 use crate::base::TokenId;
@@ -12,7 +14,9 @@ use llguidance::toktrie::{
 };
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Any JSON object, as a schema.
 pub const JSON_OBJECT: &str = r#"{"type":"object"}"#;
@@ -29,6 +33,13 @@ const WORD_MAX: usize = 1000;
 
 /// Lexer states of one grammar, a kilobyte or two each.
 const LEXER_STATES_MAX: usize = 50_000;
+
+/// What following a grammar may take at once, and what it may take again with every token: the
+/// engine waits for it. Masks take some tenths of a millisecond, the first ones some dozen. The
+/// crate's own limits count items, not time: an ambiguous grammar has more of them with every
+/// token, each of which takes longer, and a schema with many fields may have as many.
+const TIME_MAX: Duration = Duration::from_secs(1);
+const TOKEN_TIME: Duration = Duration::from_millis(20);
 
 /// What to hold an answer to.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +83,9 @@ pub struct Grammars {
 impl Grammars {
     /// `stop_ids` end an answer; `rows` is how many ids the logits have. Takes a moment.
     pub fn new(tokenizer: &Tokenizer, stop_ids: &[TokenId], rows: u32) -> Result<Self, TextError> {
+        if !watching() {
+            return Err(TextError::Grammar("no thread can be had to watch over it".to_string()));
+        }
         let words: Vec<Vec<u8>> = (0..rows).map(|id| word(tokenizer, stop_ids, id)).collect();
         let stop_ids: Vec<_> = stop_ids.iter().copied().filter(|id| *id < rows).collect();
         let end = stop_ids.first().copied().unwrap_or(INVALID_TOKEN);
@@ -107,12 +121,10 @@ impl Grammars {
         grammars.push(source.grammar("answer"));
         grammars.extend(form.map(|form| form.grammar("form")));
         let parser = self.factory.create_parser(TopLevelGrammar { grammars, max_tokens: None });
-        let matcher = Matcher::new(parser);
+        let matcher = Matcher::new(parser).into_cancellable();
         // The first mask shows what compiling alone does not: that nothing can ever match.
-        let first = matcher.deep_clone().compute_mask_or_eos();
-        if let Some(why) = matcher.get_error().or(first.err().map(|e| e.to_string())) {
-            return Err(TextError::Grammar(reason(&why)));
-        }
+        let first = Place::new(matcher.deep_clone(), self.rows).mask();
+        first.map_err(|GuideError(why)| TextError::Grammar(why))?;
         Ok(Arc::new(Compiled { matcher: Mutex::new(matcher), rows: self.rows }))
     }
 }
@@ -154,18 +166,47 @@ impl std::fmt::Debug for Compiled {
 impl Grammar for Compiled {
     fn start(&self) -> Box<dyn Guide> {
         let matcher = self.matcher.lock().unwrap_or_else(PoisonError::into_inner);
-        Box::new(Place { matcher: matcher.deep_clone(), rows: self.rows })
+        Box::new(Place::new(matcher.deep_clone(), self.rows))
     }
 }
 
 struct Place {
     matcher: Matcher,
     rows: u32,
+    /// What following may still take.
+    left: Duration,
+}
+
+impl Place {
+    fn new(matcher: Matcher, rows: u32) -> Self {
+        Self { matcher, rows, left: TIME_MAX }
+    }
+
+    /// Does `work` in the time that is left, or not to its end.
+    fn timed<T, E: Display>(
+        &mut self,
+        work: impl FnOnce(&mut Matcher) -> Result<T, E>,
+    ) -> Result<T, GuideError> {
+        let began = Instant::now();
+        let handle = self.matcher.cancellation_handle();
+        let deadline = handle.map(|handle| Deadline::set(began + self.left, handle));
+        let done = work(&mut self.matcher);
+        drop(deadline);
+        self.left = self.left.saturating_sub(began.elapsed());
+        if self.matcher.is_cancelled() {
+            let (most, each) = (TIME_MAX.as_millis(), TOKEN_TIME.as_millis());
+            return Err(GuideError(format!(
+                "it takes too long: the limit is {most} ms, and {each} ms more for every token; \
+                 an ambiguous grammar may be written without the ambiguity"
+            )));
+        }
+        done.map_err(|error| wrong(&error.to_string()))
+    }
 }
 
 impl Guide for Place {
     fn mask(&mut self) -> Result<Mask, GuideError> {
-        let set = self.matcher.compute_mask_or_eos().map_err(|e| wrong(&e.to_string()))?;
+        let set = self.timed(Matcher::compute_mask_or_eos)?;
         let words = self.rows.div_ceil(32) as usize;
         let mut mask: Vec<u32> = set.as_slice().iter().copied().take(words).collect();
         mask.resize(words, 0);
@@ -181,7 +222,8 @@ impl Guide for Place {
     }
 
     fn accept(&mut self, id: TokenId) -> Result<Next, GuideError> {
-        self.matcher.consume_token(id).map_err(|e| wrong(&e.to_string()))?;
+        self.left = TIME_MAX.min(self.left + TOKEN_TIME);
+        self.timed(|matcher| matcher.consume_token(id))?;
         Ok(if self.matcher.is_stopped() { Next::Complete } else { Next::More })
     }
 }

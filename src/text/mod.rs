@@ -8,6 +8,8 @@ mod added;
 mod answer;
 mod call;
 mod choose;
+#[cfg(feature = "grammar")]
+mod deadline;
 mod encoder;
 mod error;
 mod exchange;

@@ -160,8 +160,17 @@ fn refused() {
     assert!(reply.status == 400 || reply.status == 200, "{}", reply.body);
 }
 
-/// A form that can be begun and not gone on with: told under the field it came in.
+/// A form that can be begun and not gone on with, or whose readings become too many: told under
+/// the field it came in.
 fn on_the_way() {
+    let many = crate::engine::fake::card().tokenizer.token_id("a").unwrap();
+    let host = Setup::new(crate::engine::fake::script(vec![many; 1500])).start();
+    let ambiguous = json!({"guided_grammar": "start: s\ns: s s | \"a\"", "max_tokens": 1500});
+    let error = host.refused(CHAT, &chat(ambiguous));
+    let found = (error.status, error.param.as_str(), error.code.as_str());
+    assert_eq!(found, (400, "guided_grammar", "invalid_grammar"), "{error:?}");
+    let told = |limit: &str| error.message.contains(limit);
+    assert!(told("max is 2000") || told("limit is 1000 ms"), "{error:?}");
     let host = Setup::new(hashed()).start();
     let dead = json!({"guided_grammar": "start: \"a\" /[b&&c]/", "max_tokens": 20});
     for (path, body) in [(CHAT, chat(json!({}))), (TEXT, json!({"prompt": "A"}))] {

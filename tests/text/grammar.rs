@@ -5,6 +5,7 @@ use crate::engine::fake::card;
 use crate::support::Rows;
 use crate::text::schemas::{Draw, generate, valid};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 use tilewright::engine::ModelCard;
 use tilewright::text::{GrammarSource, Grammars, Next, TextError};
 
@@ -14,6 +15,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("text::grammars_of_every_kind", kinds);
     rows.add("text::bad_grammars_are_refused", refused);
     rows.add("text::masks_are_exact", masks);
+    rows.add("text::ambiguous_grammars_end", ambiguous);
+    rows.add("text::large_schemas_stay_below_the_limits", large);
 }
 
 fn grammars() -> Grammars {
@@ -175,4 +178,46 @@ fn masks() {
     // The other answer is still at its beginning, and a token that is not allowed is an error.
     assert_eq!(twin.mask().unwrap(), mask);
     assert!(twin.accept(card.tokenizer.encode("x")[0]).is_err());
+}
+
+/// What has more readings with every token is ended by a limit that is told, long before it takes
+/// minutes.
+fn ambiguous() {
+    let (grammars, card) = (grammars(), card());
+    let id = card.tokenizer.token_id("a").unwrap();
+    let began = Instant::now();
+    for lark in [
+        "start: s\ns: s s | \"a\"",
+        "start: s\ns: s s s | s s | \"a\"",
+        "start: s \"b\"\ns: s t | t s | \"a\"\nt: t s | s t | \"a\"",
+    ] {
+        let source = GrammarSource::Lark(lark.to_string());
+        let mut guide = grammars.compile(&source, None, None).unwrap().start();
+        let ended = (0..1500).find_map(|at| {
+            let next = guide.mask().and_then(|_| guide.accept(id));
+            next.err().map(|error| (at, error.to_string()))
+        });
+        let (at, error) = ended.unwrap_or_else(|| panic!("{lark} was followed to the end"));
+        assert!(at > 30, "{at}: {error}");
+        assert!(error.contains("max is 2000") || error.contains("limit is 1000 ms"), "{error}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+/// Schemas far larger than those of the other rows are no fault.
+fn large() {
+    let (grammars, card) = (grammars(), card());
+    let fields: serde_json::Map<String, Value> = (0..150)
+        .map(|n| (format!("field_{n}"), json!({"enum": ["a", "b", n], "description": "x"})))
+        .collect();
+    let words: Vec<String> = (0..2000).map(|n| format!("word {n}")).collect();
+    for schema in [
+        json!({"type": "object", "properties": fields.clone()}),
+        json!({"type": "object", "properties": fields, "additionalProperties": false}),
+        json!({"type": "object", "properties": {"w": {"enum": words}}, "required": ["w"]}),
+    ] {
+        let mut draw = Draw::new(3);
+        let source = GrammarSource::JsonSchema(schema);
+        answer((&grammars, &card), &source, &mut draw, 100);
+    }
 }
