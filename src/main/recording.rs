@@ -24,6 +24,7 @@ pub fn open(viewer: &mut Viewer, path: &Path, args: &ModelArgs) -> Result<()> {
     viewer.open(Source::Recording { name }, None);
     let read = read_recording(file, &mut |event| viewer.push(&event));
     let header = read.with_context(|| path.display().to_string())?;
+    viewer.set_block_picos(header.block_picos());
     if let Some(words) = words(&header.model, args) {
         viewer.set_words(words);
     }

@@ -10,9 +10,13 @@ use tilewright::trace::{Slo, Stamped};
 use tilewright::viewer::{Comparison, Rerun};
 
 /// The recorded arrivals under other policies and limits.
-pub fn compare(events: &[Stamped], policies: Policies, limits: Limits) -> Result<Comparison> {
-    // A stream on show has no header: of moving blocks it tells what it saw of it.
-    let recorded = Recorded::read(events, 0)?;
+pub fn compare(
+    events: &[Stamped],
+    policies: Policies,
+    limits: Limits,
+    block_picos: u64,
+) -> Result<Comparison> {
+    let recorded = Recorded::read(events, block_picos)?;
     let other = Terms { limits, policies, weights: recorded.terms.weights.clone() };
     let found = what_if(events, &recorded, other, Slo::default())?;
     let rerun = |run: Run| Rerun::new(run.policies, run.summary, run.events);

@@ -163,6 +163,7 @@ impl App {
                 }
                 Done::Simulated(Ok(events)) => {
                     self.show_run("8B on an H100".to_string(), &events);
+                    self.viewer.set_block_picos(0);
                 }
                 Done::Simulated(Err(error)) => self.problem(crate::told(&error)),
             }
@@ -240,7 +241,9 @@ impl App {
             (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
             (ViewCommand::Open(Open::Ask), _) => self.ask(),
             (ViewCommand::Open(Open::Run { name, events }), _) => self.show_run(name, &events),
-            (ViewCommand::WhatIf { policies, limits }, _) => self.what_if(policies, limits),
+            (ViewCommand::WhatIf { policies, limits, block_picos }, _) => {
+                self.what_if(policies, limits, block_picos);
+            }
             (ViewCommand::Simulate, _) => self.background(|| Some(Done::Simulated(scene()))),
             (ViewCommand::Save { name, bytes }, _) => self.save_as(name, bytes),
             (command, None) => match (&self.remote, command) {
@@ -252,10 +255,11 @@ impl App {
         }
     }
 
-    fn what_if(&self, policies: Policies, limits: Limits) {
+    fn what_if(&self, policies: Policies, limits: Limits, block_picos: u64) {
         let events: Vec<Stamped> = self.viewer.history().events().cloned().collect();
         self.background(move || {
-            Some(Done::Compared(compare(&events, policies, limits).map(Box::new)))
+            let compared = compare(&events, policies, limits, block_picos);
+            Some(Done::Compared(compared.map(Box::new)))
         });
     }
 

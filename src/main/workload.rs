@@ -187,8 +187,7 @@ pub fn read_arrivals(path: &Path, words: Option<fn(&str) -> u32>) -> Result<Vec<
 /// A recording as a workload, what its header tells included, and its stream.
 pub fn read_recorded(path: &Path) -> Result<(Recorded, Vec<Stamped>)> {
     let (header, events) = read_recording(path)?;
-    let block_picos = header.engine.map_or(0, |made| made.block_picos);
-    let recorded = Recorded::read(&events, block_picos);
+    let recorded = Recorded::read(&events, header.block_picos());
     Ok((recorded.with_context(|| path.display().to_string())?, events))
 }
 

@@ -41,6 +41,13 @@ pub struct Made {
     pub block_picos: u64,
 }
 
+impl Header {
+    /// What moving a block was measured to take before the start; 0 if unknown.
+    pub fn block_picos(&self) -> u64 {
+        self.engine.as_ref().map_or(0, |made| made.block_picos)
+    }
+}
+
 impl Default for Header {
     fn default() -> Self {
         let writer = concat!("tilewright ", env!("CARGO_PKG_VERSION")).to_string();

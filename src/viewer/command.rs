@@ -16,10 +16,12 @@ pub enum ViewCommand {
     StepEngine,
     SetLimits(Limits),
     SetPolicies(Policies),
-    /// Runs the shown run's arrivals again, in a simulation, under these.
+    /// Runs the shown run's arrivals again, in a simulation, under these. `block_picos` is what its
+    /// source says that moving a block takes, 0 if nothing does.
     WhatIf {
         policies: Policies,
         limits: Limits,
+        block_picos: u64,
     },
     /// Runs a workload on a simulated device, and shows it.
     Simulate,

@@ -119,6 +119,11 @@ impl Viewer {
         };
     }
 
+    /// What a recording's header says that moving a block took, for [`ViewCommand::WhatIf`].
+    pub fn set_block_picos(&mut self, block_picos: u64) {
+        self.what_if.block_picos = block_picos;
+    }
+
     /// The answer to [`ViewCommand::WhatIf`]; `None` where it failed, which a note tells.
     pub fn compare(&mut self, comparison: Option<Comparison>) {
         self.what_if.done(comparison);

@@ -54,6 +54,8 @@ pub struct WhatIf {
     /// What is edited, until the source changes.
     policies: Option<Policies>,
     limits: Option<Limits>,
+    /// What the source says that moving a block takes; 0 if nothing does.
+    pub block_picos: u64,
     running: bool,
     result: Option<Box<Comparison>>,
 }
@@ -92,8 +94,8 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>, all: &mut WhatIf) {
                 let text = if all.running { "Simulating…" } else { "What if?" };
                 let button = ui.add_enabled(!all.running, egui::Button::new(text));
                 if button.on_hover_text("Run these arrivals again with these policies").clicked() {
-                    let (policies, limits) = (*policies, *limits);
-                    stage.commands.push(ViewCommand::WhatIf { policies, limits });
+                    let (policies, limits, block_picos) = (*policies, *limits, all.block_picos);
+                    stage.commands.push(ViewCommand::WhatIf { policies, limits, block_picos });
                     all.running = true;
                 }
             });

@@ -269,7 +269,9 @@ fn rerun(slower: u64) -> (Summary, Rerun) {
 }
 
 fn what_if_lays_two_runs_side_by_side() {
-    let mut harness = driven_in(vec2(1600.0, 1400.0), viewer(&overload()));
+    let mut viewer = viewer(&overload());
+    viewer.set_block_picos(70);
+    let mut harness = driven_in(vec2(1600.0, 1400.0), viewer);
     harness.get_by_role_and_label(Role::Button, "What if").click();
     harness.run();
     harness.get_by_label("What if?").click();
@@ -277,7 +279,7 @@ fn what_if_lays_two_runs_side_by_side() {
     let sent = harness.state_mut().take_commands();
     let now = harness.state().history().live();
     let (policies, limits) = (now.policies.expect("policies"), now.limits.expect("limits"));
-    assert_eq!(sent, [ViewCommand::WhatIf { policies, limits }]);
+    assert_eq!(sent, [ViewCommand::WhatIf { policies, limits, block_picos: 70 }]);
     assert!(harness.query_by_label("What if?").is_none(), "it is being simulated");
     let ((recorded, same), (_, other)) = (rerun(1), rerun(2));
     harness.state_mut().compare(Some(Comparison { recorded, same, other }));
