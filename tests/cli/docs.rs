@@ -1,5 +1,5 @@
-//! The snippets of assets/docs: what can run here runs as it stands, against a server; what
-//! belongs to programs that are not here is skipped, JSON and configuration are read.
+//! The snippets of assets/docs: those of curl and of the openai package run as they stand, against
+//! a server; pages say of the others that they were not run. JSON and configuration are read.
 
 use crate::support::program::{Ran, Serving, run};
 use crate::support::{Rows, python, root};
@@ -8,12 +8,26 @@ use std::process::Command;
 
 pub fn rows(rows: &mut Rows) {
     rows.add_if(python("openai"), "cli::doc_snippets_run", |()| snippets());
+    rows.add("cli::doc_snippets_say_whether_they_run", marks);
     rows.add("cli::doc_configurations_are_read", configurations);
     rows.add("cli::doc_metrics_exist", metrics);
 }
 
-/// (file, language, text) of every fenced block.
-fn blocks() -> Vec<(String, String, String)> {
+/// What the pages say before a block that no row runs.
+const NOT_RUN: &str = "*Not run here:*";
+
+/// A fenced block, and the prose between it and the one before.
+struct Block {
+    file: String,
+    prose: String,
+    language: String,
+    body: String,
+    /// Of a client.
+    client: bool,
+}
+
+/// Every fenced block.
+fn blocks() -> Vec<Block> {
     let mut files = vec![root().join("assets/docs/deploy.md")];
     let clients = std::fs::read_dir(root().join("assets/docs/clients")).unwrap();
     files.extend(clients.map(|entry| entry.unwrap().path()));
@@ -24,10 +38,14 @@ fn blocks() -> Vec<(String, String, String)> {
             std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         assert_eq!(text.matches("```").count() % 2, 0, "{name}: a fence is open");
-        for block in text.split("```").skip(1).step_by(2) {
-            let (language, body) = block.split_once('\n').unwrap_or((block, ""));
+        let client = file.parent().is_some_and(|folder| folder.ends_with("clients"));
+        let parts: Vec<&str> = text.split("```").collect();
+        for pair in parts.chunks_exact(2) {
+            let (language, body) = pair[1].split_once('\n').unwrap_or((pair[1], ""));
             assert!(!language.trim().is_empty(), "{name}: a block names no language:\n{body}");
-            out.push((name.clone(), language.trim().to_string(), body.to_string()));
+            let [file, prose] = [name.clone(), pair[0].to_string()];
+            let [language, body] = [language.trim().to_string(), body.to_string()];
+            out.push(Block { file, prose, language, body, client });
         }
     }
     out
@@ -38,19 +56,20 @@ fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Whether what a block needs is here.
-fn can_run(language: &str, body: &str) -> bool {
-    match language {
+/// Whether a block is for the programs that the row below has.
+fn is_run(Block { language, body, .. }: &Block) -> bool {
+    match language.as_str() {
         "sh" => {
             let first = |line: &str| line.split_whitespace().next().unwrap_or_default().to_string();
             let starts = body.lines().filter(|l| !l.starts_with([' ', '#']) && !l.is_empty());
-            starts.map(first).all(|program| program == "curl" && is_here("curl"))
+            starts.map(first).all(|program| program == "curl")
         }
         "python" => {
             let imports = body.lines().filter_map(|l| {
                 l.strip_prefix("from ").or(l.strip_prefix("import "))?.split([' ', '.', ',']).next()
             });
-            imports.map(str::to_string).all(|package| python(&package).is_ok())
+            let packages = ["json", "openai", "pydantic", "typing"];
+            imports.into_iter().all(|package| packages.contains(&package))
         }
         _ => false,
     }
@@ -58,12 +77,8 @@ fn can_run(language: &str, body: &str) -> bool {
 
 fn snippets() {
     let serving = Serving::start(&[]);
-    let (mut ran, mut skipped) = (0, BTreeSet::new());
-    for (file, language, body) in blocks() {
-        if !can_run(&language, &body) {
-            skipped.insert(file);
-            continue;
-        }
+    let mut ran = 0;
+    for Block { file, language, body, .. } in blocks().into_iter().filter(is_run) {
         let text = body.replace("127.0.0.1:8421", &serving.address);
         let program = if language == "sh" { "sh" } else { "python3" };
         let output = Command::new(program).args(["-c", &text]).output().unwrap();
@@ -72,12 +87,24 @@ fn snippets() {
         assert!(!found.out.contains("\"error\""), "{file}:\n{body}\n{}", found.out);
         ran += 1;
     }
-    assert!(ran >= 8, "only {ran} snippets ran; skipped some of {skipped:?}");
+    assert!(ran >= 8, "only {ran} snippets ran");
+}
+
+/// No page lets its reader believe that a snippet was tried which no row runs.
+fn marks() {
+    let (mut run, mut not_run) = (0, 0);
+    for block in blocks().into_iter().filter(|block| block.client) {
+        let marked = block.prose.contains(NOT_RUN);
+        let Block { file, body, .. } = &block;
+        assert_eq!(marked, !is_run(&block), "{file}: {NOT_RUN} stands before what is not:\n{body}");
+        *(if marked { &mut not_run } else { &mut run }) += 1;
+    }
+    assert!(run >= 8 && not_run >= 5, "{run} {not_run}");
 }
 
 fn configurations() {
     let mut seen = BTreeSet::new();
-    for (file, language, body) in blocks() {
+    for Block { file, language, body, .. } in blocks() {
         match language.as_str() {
             "json" => {
                 serde_json::from_str::<serde_json::Value>(&body)
