@@ -184,7 +184,7 @@ pub struct ModelArgs {
     pub kv_dtype: Option<KvType>,
     /// Host memory that preempted sequences may be moved to, such as 512MiB; 0: they are computed
     /// again [default: as much as the KV cache, at most 1GiB].
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes_or_none)]
     #[arg(env = "TILEWRIGHT_SWAP_MEMORY", help_heading = "Scheduling")]
     pub swap_memory: Option<u64>,
     /// Tokens per KV block.
@@ -533,6 +533,11 @@ fn bytes(text: &str) -> Result<u64, String> {
     let value = number.parse::<f64>().ok().map(|v| v * factor as f64);
     let value = value.filter(|v| *v >= 1.0 && *v < 1e18);
     value.map(|v| v as u64).ok_or_else(|| "expected bytes, such as 512MiB or 2GiB".into())
+}
+
+/// The same, or 0.
+fn bytes_or_none(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { bytes(text) }
 }
 
 /// Width and height: 1280x720.

@@ -42,6 +42,11 @@ fn failures_exit_1_and_say_why() {
         (&["generate", "x", "--chat-template", "no-such"], &["--chat-template no-such"]),
         (&["generate", "x", "--device", "cpu", "--record", "/no/such"], &["--record /no/such"]),
         (&["generate", "x", "--device", "cpu", "--kv-memory", "9"], &["--kv-memory allows 9"]),
+        // No host memory for the preempted is no fault: what comes after it is told.
+        (
+            &["generate", "x", "--device", "cpu", "--swap-memory", "0", "--kv-memory", "9"],
+            &["--kv-memory allows 9"],
+        ),
         (&["generate", "x", "--device", "cpu", "--temperature", "9"], &["temperature", "0 to 2"]),
         (&["verify", "--golden", "no-such"], &["no-such"]),
         (&["bench", "model", "--device", "cpu", "--prompt", "9999"], &["9999", "--ctx-size"]),
