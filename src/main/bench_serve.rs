@@ -28,7 +28,7 @@ pub struct BenchServeArgs {
     #[arg(long, env = "TILEWRIGHT_BENCH_CHAT", value_parser = switch())]
     pub chat: bool,
     /// Longest time for one request, in seconds.
-    #[arg(long, value_name = "S", default_value = "600", value_parser = count)]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = count)]
     #[arg(env = "TILEWRIGHT_BENCH_TIMEOUT")]
     pub timeout: u32,
     /// Requests, or of a trace the first so many.
@@ -54,11 +54,11 @@ pub struct BenchServeArgs {
     #[arg(help_heading = "Traffic")]
     pub trace: Option<PathBuf>,
     /// Mean words per prompt.
-    #[arg(long, alias = "random-input-len", value_name = "N", default_value = "128")]
+    #[arg(long, alias = "random-input-len", value_name = "WORDS", default_value = "128")]
     #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_INPUT_LEN", help_heading = "Traffic")]
     pub input_len: u32,
     /// Mean tokens per answer.
-    #[arg(long, alias = "random-output-len", value_name = "N", default_value = "64")]
+    #[arg(long, alias = "random-output-len", value_name = "TOKENS", default_value = "64")]
     #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_OUTPUT_LEN", help_heading = "Traffic")]
     pub output_len: u32,
     /// Standard deviation of lengths as a share of their mean; 0 gives every request the mean.
@@ -70,7 +70,7 @@ pub struct BenchServeArgs {
     #[arg(help_heading = "Traffic")]
     pub prefixes: u32,
     /// Words of each such beginning.
-    #[arg(long, alias = "random-prefix-len", value_name = "N", default_value_t = 0)]
+    #[arg(long, alias = "random-prefix-len", value_name = "WORDS", default_value_t = 0)]
     #[arg(env = "TILEWRIGHT_BENCH_PREFIX_LEN", help_heading = "Traffic")]
     pub prefix_len: u32,
     /// Go on to the wanted length after end tokens [default: false].

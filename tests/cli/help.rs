@@ -132,15 +132,40 @@ fn unexplained(page: &str) -> Vec<String> {
     flags.filter_map(lacks).collect()
 }
 
+/// The units of flags that end so: what their values are called.
+const UNITS: [(&str, &[&str]); 9] = [
+    ("-len", &["WORDS", "TOKENS"]),
+    ("-tokens", &["TOKENS"]),
+    ("-mean", &["TOKENS"]),
+    ("-prompt", &["TOKENS"]),
+    ("-generate", &["TOKENS"]),
+    ("-memory", &["BYTES"]),
+    ("timeout", &["SECONDS"]),
+    ("-target", &["MS"]),
+    ("-watermark", &["PERCENT"]),
+];
+
+/// Flags with a value that has a unit which is not told.
+fn unitless(page: &str) -> Vec<String> {
+    let lacks = |(flag, text): (String, String)| {
+        let (_, units) = UNITS.iter().find(|(end, _)| flag.ends_with(end))?;
+        let value = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+        (!value.is_some_and(|(name, _)| units.contains(&name))).then_some(flag)
+    };
+    flags(page).into_iter().filter_map(lacks).collect()
+}
+
 fn every_flag_is_explained() {
     let mut seen = 0;
     for command in COMMANDS {
         let page = page(command);
         seen += flags(&page).len();
         assert_eq!(unexplained(&page), Vec::<String>::new(), "{command:?}");
+        assert_eq!(unitless(&page), Vec::<String>::new(), "{command:?}");
     }
     assert!(seen > 50, "only {seen} flags found");
     // The row can fail.
     let page = "Options:\n  -x, --width <PIXELS>\n          How wide [default: 3]\n";
     assert_eq!(unexplained(page), ["--width"]);
+    assert_eq!(unitless("  --input-len <N>\n  --kv-memory <BYTES>\n"), ["--input-len"]);
 }
