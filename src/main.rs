@@ -2,6 +2,8 @@
 
 #[path = "main/bench.rs"]
 mod bench;
+#[path = "main/bench_kernels.rs"]
+mod bench_kernels;
 #[path = "main/bench_serve.rs"]
 mod bench_serve;
 #[path = "main/bench_step.rs"]
@@ -58,6 +60,8 @@ mod replay;
 mod serve;
 #[path = "main/session.rs"]
 mod session;
+#[path = "main/shape_args.rs"]
+mod shape_args;
 #[path = "main/sim.rs"]
 mod sim;
 #[cfg(feature = "window")]
@@ -119,6 +123,7 @@ fn main() -> ExitCode {
         Some(Command::Replay(args)) => replay::run(args),
         Some(Command::WhatIf(args)) => what_if::run(&args),
         Some(Command::Bench(Bench::Model(args))) => bench::run(&args),
+        Some(Command::Bench(Bench::Kernels(args))) => bench_kernels::run(&args),
         Some(Command::Bench(Bench::Step(args))) => bench_step::run(&args),
         Some(Command::Bench(Bench::Serve(args))) => bench_serve::run(&args),
         Some(Command::Completions(args)) => completions(args.shell),

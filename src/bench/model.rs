@@ -60,8 +60,8 @@ impl<C: Clock> BenchModel<C> {
         Ok(())
     }
 
-    /// One prompt of `tokens`, cut by the step budget.
-    pub fn prompt(&mut self, tokens: u32, runs: u32) -> Result<Measured, DeviceError> {
+    /// One prompt of `tokens` behind `depth` others, cut by the step budget.
+    pub fn prompt(&mut self, tokens: u32, depth: u32, runs: u32) -> Result<Measured, DeviceError> {
         let mut speeds = Vec::new();
         for run in 0..=runs {
             let start = self.clock.now_micros();
@@ -70,7 +70,8 @@ impl<C: Clock> BenchModel<C> {
             for first in (0..tokens).step_by(budget as usize) {
                 let len = budget.min(tokens - first);
                 self.batch.clear();
-                let at = self.batch.push_row(&ids(first, len, &self.model), first, &table);
+                let ids = ids(first, len, &self.model);
+                let at = self.batch.push_row(&ids, depth + first, &table);
                 self.batch.samples.push((at + len - 1, Default::default()));
                 self.step()?;
             }
@@ -78,11 +79,18 @@ impl<C: Clock> BenchModel<C> {
                 speeds.push(self.speed(tokens, start));
             }
         }
-        Ok(Measured::of(format!("pp{tokens}"), 1, speeds))
+        Ok(Measured::of(test("pp", tokens, depth), 1, speeds))
     }
 
-    /// `count` steps of `batch` sequences that each start from one token.
-    pub fn generate(&mut self, count: u32, batch: u32, runs: u32) -> Result<Measured, DeviceError> {
+    /// `count` steps of `batch` sequences with `depth` tokens each. What the cache holds changes no
+    /// time, so nothing is computed for it.
+    pub fn generate(
+        &mut self,
+        count: u32,
+        batch: u32,
+        depth: u32,
+        runs: u32,
+    ) -> Result<Measured, DeviceError> {
         let mut speeds = Vec::new();
         for run in 0..=runs {
             let start = self.clock.now_micros();
@@ -91,7 +99,7 @@ impl<C: Clock> BenchModel<C> {
                 for number in 0..batch {
                     let table = self.table(number, batch);
                     let token = ids(position + number, 1, &self.model);
-                    let at = self.batch.push_row(&token, position, &table);
+                    let at = self.batch.push_row(&token, depth + position, &table);
                     self.batch.samples.push((at, Default::default()));
                 }
                 self.step()?;
@@ -100,12 +108,20 @@ impl<C: Clock> BenchModel<C> {
                 speeds.push(self.speed(count * batch, start));
             }
         }
-        Ok(Measured::of(format!("tg{count}"), batch, speeds))
+        Ok(Measured::of(test("tg", count, depth), batch, speeds))
     }
 
     fn speed(&self, tokens: u32, start: u64) -> f64 {
         let micros = self.clock.now_micros().saturating_sub(start).max(1);
         f64::from(tokens) / micros as f64 * 1e6
+    }
+}
+
+/// As llama-bench names tests.
+fn test(kind: &str, tokens: u32, depth: u32) -> String {
+    match depth {
+        0 => format!("{kind}{tokens}"),
+        depth => format!("{kind}{tokens} @ d{depth}"),
     }
 }
 

@@ -210,9 +210,10 @@ impl StepBench {
     fn fill(&mut self, world: &World, batch: u32) -> Result<(), DeviceError> {
         let rows = &world.plan.rows;
         if rows.len() as u32 != batch || rows.iter().any(|row| row.len != 1) {
-            let (found, blocks) = (rows.len(), self.model.options.blocks);
+            let Options { blocks, context_max, .. } = self.model.options;
             return Err(DeviceError::Validation(format!(
-                "{found} of {batch} sequences decode: {blocks} blocks are too few for them"
+                "{batch} sequences do not decode together: {blocks} blocks or a context of \
+                 {context_max} are too few for them"
             )));
         }
         self.batch.clear();

@@ -2,14 +2,16 @@
 
 use crate::bench::{described, room};
 use crate::cli::{ModelArgs, count, switch};
-use crate::model::{options, quantised, sizes};
+use crate::model::{options, sizes};
+use crate::shape_args::ShapeArgs;
 use crate::{device, print};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
 use tilewright::bench::{StepBench, StepMeasured, Table};
-use tilewright::model::Model;
+use tilewright::model::{Model, Spec};
+use tilewright::weights::Weights;
 
 #[derive(Args)]
 pub struct BenchStepArgs {
@@ -28,6 +30,8 @@ pub struct BenchStepArgs {
     #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
     pub json: bool,
     #[command(flatten)]
+    pub shape: ShapeArgs,
+    #[command(flatten)]
     pub model: ModelArgs,
 }
 
@@ -38,10 +42,12 @@ pub fn run(args: &BenchStepArgs) -> Result<ExitCode> {
     options.sequences = Some(batch);
     options.step_tokens = Some(batch);
     options.context = options.context.or(Some(positions));
-    let weights = quantised(&args.model.model, args.model.quantize.as_deref())?;
+    let (weights, name) = args.shape.weights(&args.model)?;
     let mut device = device::open(&args.model.device)?;
-    room(&weights, device.as_ref(), &mut options, batch, positions)?;
+    let kv = room(&weights, device.as_ref(), &options, &[(batch, positions)])?;
+    options.kv_memory = options.kv_memory.or(Some(kv));
     let sizes = sizes(&weights, device.as_ref(), &mut options)?;
+    let read_by_step = read_by_step(&weights, &sizes.spec);
     let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
     let mut bench = StepBench::new(model, device);
     let mut found = Vec::new();
@@ -49,13 +55,22 @@ pub fn run(args: &BenchStepArgs) -> Result<ExitCode> {
         found.push(bench.measure(batch, args.depth, args.steps)?);
     }
     if args.json {
-        let mut out = described(&args.model.model, bench.facts(), bench.options());
+        let mut out = described(&name, bench.facts(), Some(bench.options()));
+        out.insert("weight_bytes_per_step".into(), json!(read_by_step));
         out.insert("steps".into(), json!(found));
         print(&(serde_json::to_string_pretty(&out)? + "\n"))?;
     } else {
         print(&page(&found))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes of the weights that a step reads, whatever its batch: all but an embedding that is not the
+/// head too. With experts it depends on what they are asked.
+fn read_by_step(weights: &Weights, spec: &Spec) -> Option<u64> {
+    let embedding = |name: &str| name.contains("token_embd") || name.contains("embed_tokens");
+    let read = weights.tensors().values().filter(|t| spec.tied_head || !embedding(&t.name));
+    spec.moe.is_none().then(|| read.map(|tensor| tensor.bytes).sum())
 }
 
 fn page(found: &[StepMeasured]) -> String {

@@ -97,6 +97,9 @@ pub enum Bench {
     /// Prompt processing and generation speed of a model at several batch sizes.
     #[command(after_help = "Example: tilewright bench model -m model.gguf --batch 1,16")]
     Model(BenchModelArgs),
+    /// Speed of single kernels beside what the device can do at most.
+    #[command(after_help = "Example: tilewright bench kernels --rows 4096 --cols 4096")]
+    Kernels(crate::bench_kernels::BenchKernelsArgs),
     /// Where the time of a decode step goes.
     #[command(after_help = "Example: tilewright bench step -m model.gguf --batch 1,32")]
     Step(crate::bench_step::BenchStepArgs),
@@ -459,6 +462,10 @@ pub struct BenchModelArgs {
     #[arg(long, default_value = "64", value_name = "TOKENS")]
     #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_GENERATE")]
     pub generate: u32,
+    /// Tokens in the cache before each test.
+    #[arg(long, default_value = "0", value_delimiter = ',', value_name = "TOKENS")]
+    #[arg(env = "TILEWRIGHT_BENCH_DEPTH")]
+    pub depth: Vec<u32>,
     /// Sequences that generate together.
     #[arg(long, default_value = "1,8,32", value_delimiter = ',', value_name = "N")]
     #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_BATCH")]
@@ -470,6 +477,8 @@ pub struct BenchModelArgs {
     /// Print JSON [default: false].
     #[arg(long, env = "TILEWRIGHT_JSON", value_parser = switch())]
     pub json: bool,
+    #[command(flatten)]
+    pub shape: crate::shape_args::ShapeArgs,
     #[command(flatten)]
     pub model: ModelArgs,
 }

@@ -20,6 +20,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("cli::quality", quality);
     rows.add("cli::bench_model_json", bench_model_json);
     rows.add("cli::bench_step", bench_step);
+    rows.add("cli::bench_kernels", bench_kernels);
+    rows.add("cli::bench_shape", bench_shape);
     rows.add("cli::doctor", doctor);
     rows.add("cli::kernel_times", kernel_times);
     rows.add("cli::inspect", inspect);
@@ -175,6 +177,53 @@ fn bench_step() {
     let few = ["bench", "step", "--device", "cpu", "--kv-memory", "1MiB", "--batch", "64"];
     let ran = run(&[&few[..], &["--depth", "200"]].concat());
     assert!(ran.code == Some(1) && ran.err.contains("too few"), "{ran:?}");
+}
+
+fn bench_kernels() {
+    let cpu = ["bench", "kernels", "--json", "--device", "cpu"];
+    let one = ["--tokens", "1,4", "--rows", "64", "--cols", "288", "--format", "f16,q4_k"];
+    let found = json(&[&cpu[..], &one].concat());
+    assert!(found["ceilings"]["copy_gb_per_second"].as_f64().is_some_and(|n| n > 0.0), "{found}");
+    let cases = found["kernels"].as_array().expect("kernels");
+    let seen: Vec<_> = cases.iter().map(|k| (k["format"].as_str(), k["tokens"].as_u64())).collect();
+    // 288 values are no whole blocks of q4_k.
+    let formats = [Some("f16"), Some("q8_0")];
+    let expected = formats.map(|f| [(f, Some(1)), (f, Some(4))]).concat();
+    assert_eq!(seen, expected);
+    let named = |k: &Value, n: &str| k["variant"].as_str().is_some_and(|v| v.contains(n));
+    assert!(named(&cases[1], "mul_mat.f16.m4") && named(&cases[2], "mul_mat.q8_0.m1"), "{found}");
+    let all = json(&[&cpu[..], &["--tokens", "2", "--shape", "tiny", "--format", "q4_0"]].concat());
+    for kernel in all["kernels"].as_array().expect("kernels") {
+        for figure in ["micros", "gop_per_second", "gb_per_second", "bandwidth_percent"] {
+            assert!(kernel[figure].as_f64().is_some_and(|n| n > 0.0), "{figure}: {kernel}");
+        }
+    }
+    let text = all.to_string();
+    for name in ["mul attn_q", "mul output", "attention decode", "attention prefill", "norm"] {
+        assert!(text.contains(&format!("\"{name}\"")), "{name}: {text}");
+    }
+    for name in ["rope", "gate", "sampling"] {
+        assert!(text.contains(&format!("\"{name}\"")), "{name}: {text}");
+    }
+}
+
+/// Random weights in the shape of a model, in formats that are only read too.
+fn bench_shape() {
+    let small = ["--shape", "tiny", "--json", "--device", "cpu", "--batch", "2"];
+    for format in ["f16", "q8_0", "q4_k"] {
+        let shape = ["--shape-format", format, "--steps", "2"];
+        let found = json(&[&["bench", "step"][..], &small, &shape].concat());
+        assert_eq!(found["model"], format!("tiny ({format}, random)"));
+        let kernels = found["steps"][0]["kernels"].to_string();
+        assert!(kernels.contains(&format!("mul_mat.{format}.")), "{format}: {kernels}");
+    }
+    let depth = ["--depth", "0,20", "--prompt", "16", "--generate", "4", "--runs", "1"];
+    let found = json(&[&["bench", "model"][..], &small, &depth].concat());
+    let tests = found["tests"].as_array().expect("tests").iter().map(|t| t["test"].as_str());
+    let expected = ["pp16", "tg4", "pp16 @ d20", "tg4 @ d20"].map(Some);
+    assert_eq!(tests.collect::<Vec<_>>(), expected);
+    let ran = run(&["bench", "step", "--shape", "huge"]);
+    assert!(ran.code == Some(2) && ran.err.contains("llama-3-8b"), "{ran:?}");
 }
 
 fn doctor() {

@@ -21,6 +21,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bench"],
     &["bench", "model"],
     &["bench", "step"],
+    &["bench", "kernels"],
     &["bench", "serve"],
     &["completions"],
     &["bench", "all"],

@@ -11,7 +11,7 @@ mod q4;
 mod q5;
 mod q8;
 
-use crate::base::Format;
+use crate::base::{Format, threefry2x32};
 use half::f16;
 
 /// One format. `decode` gets one block and fills one block's values; `encode` the reverse.
@@ -81,6 +81,44 @@ pub fn encode(format: Format, values: &[f32], out: &mut Vec<u8>) {
     let encode = codec(format).encode.expect("a format that is written");
     for block in values.chunks_exact(format.block_len()) {
         encode(block, out);
+    }
+}
+
+/// `count` blocks of random values, the same for the same seed, about as large as those of trained
+/// weights.
+pub fn random(format: Format, count: usize, seed: u64) -> Vec<u8> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    let mut drawn = (0u32..).flat_map(|at| threefry2x32(key, [at, 0]));
+    let small = |bits: u32, most: f32| bits as i32 as f32 / i32::MAX as f32 * most;
+    let mut out = Vec::with_capacity(count * format.block_bytes());
+    let mut values = vec![0.0; format.block_len()];
+    for _ in 0..count {
+        if encodes(format) {
+            values.iter_mut().zip(&mut drawn).for_each(|(value, bits)| *value = small(bits, 0.05));
+            encode(format, &values, &mut out);
+            continue;
+        }
+        // Any bits will do, but for the half floats.
+        let start = out.len();
+        let bytes = drawn.by_ref().flat_map(u32::to_le_bytes);
+        out.extend(bytes.take(format.block_bytes()));
+        for at in halves(format) {
+            let half = to_half(small(drawn.next().unwrap_or(0), 5e-4));
+            out[start + at..][..2].copy_from_slice(&half);
+        }
+    }
+    out
+}
+
+/// Where half floats lie in the blocks that are only read: the places of ggml's structs.
+fn halves(format: Format) -> &'static [usize] {
+    match format {
+        Format::Q2_K => &[80, 82],
+        Format::Q3_K => &[108],
+        Format::Q4_K | Format::Q5_K => &[0, 2],
+        Format::Q6_K => &[208],
+        Format::IQ4_NL | Format::IQ4_XS => &[0],
+        _ => &[],
     }
 }
 
