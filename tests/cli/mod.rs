@@ -1,5 +1,6 @@
 //! Rows of the command line: the built program, run as a user runs it.
 
+mod bench_script;
 mod bench_serve;
 mod chat;
 mod commands;
@@ -14,6 +15,7 @@ mod serve;
 use crate::support::Rows;
 
 pub fn rows(rows: &mut Rows) {
+    bench_script::rows(rows);
     bench_serve::rows(rows);
     chat::rows(rows);
     commands::rows(rows);
