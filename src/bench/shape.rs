@@ -101,7 +101,7 @@ pub const SHAPES: [Shape; 6] = [
         kv_heads: 2,
         head_dim: 64,
         ffn: 512,
-        vocab: 512,
+        vocab: 1024,
         ..LLAMA
     },
 ];

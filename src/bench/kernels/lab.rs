@@ -1,8 +1,9 @@
 //! A device on which single kernels are timed.
 
 use crate::base::Format;
-use crate::kernels::layout;
 use crate::kernels::mul::{Matrix, MatrixPart};
+use crate::kernels::streams::Streams;
+use crate::kernels::{layout, texels};
 use crate::model::kernel_name;
 use crate::record::{Binding, BufferId, Command, Device, DeviceError, Facts, Recording};
 use crate::weights::blocks;
@@ -121,16 +122,11 @@ impl Lab {
         while raw.len() < bytes {
             raw.extend_from_slice(&drawn[..drawn.len().min(bytes - raw.len())]);
         }
-        let words = layout::repack(format, rows as usize, cols as usize, &raw);
-        let all = self.words(&words)?;
-        let sizes = layout::stream_bytes(format, rows.into(), cols.into());
-        let sizes = sizes.expect("repack computed the same");
-        let scales = match sizes.scales {
-            0 => Binding { bytes: 16, ..all },
-            bytes => Binding { offset: sizes.scales_at, bytes, ..all },
-        };
-        let quants = Binding { bytes: sizes.quants, ..all };
-        Ok(MatrixPart { first, rows, quants, scales })
+        let (device, held) = (self.device.as_mut(), texels(cols, &self.facts));
+        let (shape, made) = ([rows, cols], &mut self.made);
+        let mut streams = Streams::create(device, "operand", format, 1, shape, held, made)?;
+        streams.write(device, &raw)?;
+        Ok(MatrixPart { first, rows, quants: streams.quants, scales: streams.scales })
     }
 
     /// What one call of `record` takes, which gets the number of the call.
