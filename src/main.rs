@@ -72,7 +72,7 @@ mod verify;
 #[cfg(feature = "viewer")]
 #[path = "main/view.rs"]
 mod view;
-#[cfg(feature = "window")]
+#[cfg(feature = "viewer")]
 #[path = "main/wake.rs"]
 mod wake;
 #[cfg(feature = "window")]
