@@ -29,7 +29,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     // The first key that any row of the item sees.
     let begin = position - min(position, p.window - 1u);
 
-
 #for c in 0..(HD/4 + 7)/8
     let dim$c = min($c * 8u + t, DIMS - 1u);
 #end
