@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::time::Instant;
-use tilewright::base::Format;
+use tilewright::base::{Activations, Format};
 use tilewright::cpu::CpuDevice;
 use tilewright::gpu::{Gpu, Options};
 use tilewright::kernels::streams::Streams;
@@ -48,12 +48,14 @@ fn product(device: &mut dyn Device, raw: &[u8], x: &[f32]) -> Result<(Vec<f32>, 
     let x = buffer(device, "x", bytemuck::cast_slice(x))?;
     let y = buffer(device, "y", &vec![0; ROWS * TOKENS * 4])?;
     let facts = device.facts().clone();
-    let (variant, _, _) = mul::variant(&w, TOKENS as u32, &facts);
+    let (variant, _, _) = mul::variant(&w, TOKENS as u32, &facts, Activations::F32);
     println!("{}: {}", facts.name, variants::get(variant).map_or("?", |v| &v.name));
     let mut recording = Recording::default();
     let (x_stride, y_stride) = (COLS as u32, ROWS as u32);
-    let (tokens, bias, accumulate) = (TOKENS as u32, None, false);
-    mul::Mul { w: &w, tokens, x, x_stride, y, y_stride, bias, accumulate, scale: 1.0 }
+    let (tokens, packed, bias, accumulate, gate) = (TOKENS as u32, None, None, false, None);
+    // Only matrix units would read halves, and no device is asked for them here.
+    let (w, scale, halves) = (&w, 1.0, x);
+    mul::Mul { w, tokens, x, x_stride, packed, y, y_stride, bias, accumulate, scale, gate, halves }
         .record(&facts, &mut recording);
     recording.download(y);
     let finished = device.run(&recording)?;

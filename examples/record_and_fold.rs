@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let loaded = load(&weights, device, &sizes, &options, clock.as_ref(), &mut |_, _| {})?;
     let prompt = loaded.card.tokenizer.encode_prompt("Once upon a time");
     let mut config = EngineConfig::new(loaded.limits, clock);
-    config.sinks.push(Box::new(FileSink::create(&path, BUFFER, &Header::default())?));
+    let lost = |error: &std::io::Error| eprintln!("the recording ends: {error}");
+    config.sinks.push(Box::new(FileSink::create(&path, BUFFER, &Header::default(), lost)?));
     let mut engine = Engine::new(loaded.runner, loaded.card, config);
     let mut answers = Vec::new();
     for _ in 0..4 {

@@ -1,18 +1,21 @@
-// gate[m][i] = act(gate[m][i]) * up[m][i] for i < dim, 0 up to the next row.
+// y[m][i] = act(x[m][i]) * x[m][up_at + i] for i < dim, 0 up to the next row.
 //
-// gate, up: [count / stride][stride] f32
-#import act
+// x: [rows][x_stride] f32   y: [rows][y_stride] f32, `count` values
+#import gates
 
 struct Params {
     count: u32,
     dim: u32,
-    stride: u32,
+    x_stride: u32,
+    up_at: u32,
+    y_stride: u32,
+    act: u32,
     grid_x: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> up: array<f32>;
-@group(0) @binding(2) var<storage, read_write> gate: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
@@ -20,5 +23,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (i >= p.count) {
         return;
     }
-    gate[i] = select(0.0, act(gate[i]) * up[i], i % p.stride < p.dim);
+    let column = i % p.y_stride;
+    let at = i / p.y_stride * p.x_stride + min(column, p.dim - 1u);
+    y[i] = select(0.0, act(p.act, x[at]) * x[at + p.up_at], column < p.dim);
 }

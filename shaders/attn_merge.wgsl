@@ -3,13 +3,13 @@
 //
 // step: merge items of 4 words at `merges_at`: token, first partial slot, splits, unused
 //   partial of split s and head h: slot first + s * heads + h
-// parts: [slot][HD + 4] f32 (o, m, l)   out: [T][heads * HD]
+// parts: [slot][HD + 4] f32 (o, m, l)   out: [T][out_stride]
 #import attn_fold
 
 struct Params {
     heads: u32,
     merges_at: u32,
-    q_stride: u32,
+    out_stride: u32,
     merges: u32,
     grid_x: u32,
 }
@@ -41,6 +41,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
             o = fma(o, a, parts[base + d] * b);
             m = high;
         }
-        out[step[at] * p.q_stride + head * HD + d] = o / l;
+        out[step[at] * p.out_stride + head * HD + d] = o / l;
     }
 }

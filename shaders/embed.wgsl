@@ -1,7 +1,10 @@
 // x[t][k] = scale * w[token[t]][k]: rows of the embedding matrix, decoded. A part of the matrix
-// holds tokens first .. first + rows; other tokens are left to the other parts.
+// holds tokens first .. first + rows; other tokens are left to the other parts. A token whose top bit
+// is set is what the sampler chose last for the row that its other bits name: the host may not know
+// it yet.
 //
 // quants, scales: the streams of w   step: token ids at `tokens_at`   x: [T][x_stride/4] vec4
+// sampled: the sampler's results, 64 words a row, the chosen token first
 #import streams
 #import quant
 
@@ -19,6 +22,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> x: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> sampled: array<u32>;
 
 // One thread decodes one vector of one token.
 @compute @workgroup_size(WG)
@@ -29,7 +33,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     if (t >= p.tokens) {
         return;
     }
-    let row = step[p.tokens_at + t] - p.first;
+    var token = step[p.tokens_at + t];
+    if (token >= 0x80000000u) {
+        token = sampled[(token & 0x7fffffffu) * 64u];
+    }
+    let row = token - p.first;
     if (row >= p.rows) {
         return;
     }

@@ -3,10 +3,11 @@
 // values are one row (a latent), v is not written.
 //   a' = a cos - b sin    b' = b cos + a sin,   (cos, sin) = table[position][i]
 //
-// q: [T][q_stride]   k, v: [T][kv_stride]   table: [positions][rotary/2] (cos, sin), all as vec4
+// x: [T][x_stride], q of a row from value q_at, k from k_at, v from v_at
+// table: [positions][rotary/2] (cos, sin), both as vec4
 // step: positions at `positions_at`, cache slots (block * block_size + offset) at `slots_at`
 // k_cache, v_cache: [block][kv_head][block_size][head_dim], stored as the import `put` does
-// head_dim and rotary are multiples of 8, strides of 4.
+// head_dim and rotary are multiples of 8, the others of 4.
 #import kv
 #import put
 
@@ -18,8 +19,10 @@ struct Params {
     first: u32,  // dimensions before the rotated ones, a multiple of 8
     rotary: u32,
     values: u32, // 1: v is written, too
-    q_stride: u32,
-    kv_stride: u32,
+    x_stride: u32,
+    q_at: u32,
+    k_at: u32,
+    v_at: u32,
     block_size: u32,
     positions_at: u32,
     slots_at: u32,
@@ -27,13 +30,11 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> v: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> table: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> step: array<u32>;
-@group(0) @binding(5) var<storage, read_write> q: array<vec4<f32>>;
-@group(0) @binding(6) var<storage, read_write> k_cache: array<KvWord>;
-@group(0) @binding(7) var<storage, read_write> v_cache: array<KvWord>;
+@group(0) @binding(1) var<storage, read> table: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> step: array<u32>;
+@group(0) @binding(3) var<storage, read_write> x: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> k_cache: array<KvWord>;
+@group(0) @binding(5) var<storage, read_write> v_cache: array<KvWord>;
 
 // Where eight values of a row lie: elements `a` and `b` of the row `offset` of a tile.
 struct Place {
@@ -79,19 +80,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         turn = Turn(vec4<f32>(low.xz, high.xz), vec4<f32>(low.yw, high.yw));
     }
     if (live && rotated && head < p.heads) {
-        let at = (t * p.q_stride + head * p.head_dim) / 4u;
-        let out = rotate(mat2x4<f32>(q[at + a], q[at + b]), turn);
-        q[at + a] = out[0];
-        q[at + b] = out[1];
+        let at = (t * p.x_stride + p.q_at + head * p.head_dim) / 4u;
+        let out = rotate(mat2x4<f32>(x[at + a], x[at + b]), turn);
+        x[at + a] = out[0];
+        x[at + b] = out[1];
     }
     let stores = live && head >= p.heads;
     let kv = select(0u, head - p.heads, stores);
-    let row = (t * p.kv_stride + kv * p.head_dim) / 4u;
+    let k = (t * p.x_stride + p.k_at + kv * p.head_dim) / 4u;
+    let v = (t * p.x_stride + p.v_at + kv * p.head_dim) / 4u;
     var k_row = mat2x4<f32>(vec4<f32>(0.0), vec4<f32>(0.0));
     var v_row = k_row;
     if (stores) {
-        k_row = mat2x4<f32>(k[row + a], k[row + b]);
-        v_row = mat2x4<f32>(v[row + a], v[row + b]);
+        k_row = mat2x4<f32>(x[k + a], x[k + b]);
+        v_row = mat2x4<f32>(x[v + a], x[v + b]);
     }
     if (rotated) {
         k_row = rotate(k_row, turn);

@@ -24,8 +24,13 @@ mod convert;
 mod device;
 #[path = "main/dialect.rs"]
 mod dialect;
+#[cfg(feature = "window")]
+#[path = "main/dialog.rs"]
+mod dialog;
 #[path = "main/doctor.rs"]
 mod doctor;
+#[path = "main/folders.rs"]
+mod folders;
 #[path = "main/generate.rs"]
 mod generate;
 #[path = "main/hub.rs"]
@@ -45,6 +50,9 @@ mod model;
 mod policies;
 #[path = "main/quality.rs"]
 mod quality;
+#[cfg(feature = "window")]
+#[path = "main/reading.rs"]
+mod reading;
 #[cfg(feature = "viewer")]
 #[path = "main/recording.rs"]
 mod recording;
@@ -67,6 +75,8 @@ mod sim;
 #[cfg(feature = "window")]
 #[path = "main/simulated.rs"]
 mod simulated;
+#[path = "main/tune.rs"]
+mod tune;
 #[path = "main/verify.rs"]
 mod verify;
 #[cfg(feature = "viewer")]
@@ -126,6 +136,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(Bench::Kernels(args))) => bench_kernels::run(&args),
         Some(Command::Bench(Bench::Step(args))) => bench_step::run(&args),
         Some(Command::Bench(Bench::Serve(args))) => bench_serve::run(&args),
+        Some(Command::Tune(args)) => tune::run(&args),
         Some(Command::Completions(args)) => completions(args.shell),
         Some(Command::Bench(Bench::All(args))) => claims::run_all(&args),
         Some(Command::Bench(Bench::Claim(claim))) => claims::run(claim.name(), claim.args()),

@@ -1,7 +1,7 @@
 //! The composition root of the page. One module is instantiated twice: the page runs the viewer
 //! ([`page`]), a dedicated worker the engine ([`worker`]), so that a step never keeps a frame
-//! waiting. They share nothing; `wire` is all that passes between them: the trace as lines of
-//! its codec one way, commands the other.
+//! waiting; a simulation has a worker of its own. They share nothing; `wire` is all that passes
+//! between them: the trace as lines of its codec one way, commands the other.
 //!
 //! Nothing here blocks on the event loop and nothing panics on what a page, a server or a file
 //! brings; a panic that happens all the same is told to the page before the module ends.
@@ -18,6 +18,8 @@ mod page;
 mod remote;
 #[path = "web/request.rs"]
 mod request;
+#[path = "web/simulation.rs"]
+mod simulation;
 #[path = "web/wire.rs"]
 mod wire;
 #[path = "web/worker.rs"]

@@ -78,6 +78,10 @@ fn swaps(rows: &mut Rows) {
         within(&found, "auto_over_best", 0.95..10.0);
         within(&found, "swap_over_recompute", 1.0..10.0);
         assert_eq!(found.value("crossover_tokens"), None, "{}", found.told);
+        // Over half the link, the square of the length decides before the longest of them.
+        within(&found, "crossover_at_25_gb_s", 1000.0..6145.0);
+        assert_eq!(found.value("crossover_at_50_gb_s"), None, "{:?}", found.values);
+        assert_eq!(found.value("crossover_at_12_gb_s"), None, "{:?}", found.values);
     });
     rows.add("claims::crossover", || {
         // Of n tokens: 20 µs each and 10 ns for each of their squares, or 30 µs each to be moved

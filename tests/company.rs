@@ -8,7 +8,8 @@ use half::f16;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tilewright::base::{
-    Admission, Batching, Format, KvType, Limits, Order, Policies, Preemption, Prefill, Victim,
+    Activations, Admission, Batching, Format, KvType, Limits, Order, Policies, Preemption, Prefill,
+    Victim,
 };
 use tilewright::engine::{EngineState, GenerateError, GenerateRequest, LoadOptions, fable};
 use tilewright::model::Options;
@@ -32,7 +33,17 @@ pub fn rows(rows: &mut Rows) {
         }
         for kv in KvType::ALL {
             let row = format!("company::logits_{kv}.{device}");
-            rows.add_if(present.clone(), row, move |()| logits(on, kv));
+            rows.add_if(present.clone(), row, move |()| {
+                logits(on, &Checkpoint::fable(2).folder(), kv, Activations::F32);
+            });
+        }
+        for format in [Format::Q8_0, Format::Q4_0] {
+            let row = format!("company::logits_int8_{format}.{device}");
+            rows.add_if(present.clone(), row, move |()| {
+                let mut weights = Checkpoint::fable(2).folder();
+                weights.quantise(format);
+                logits(on, &weights, KvType::F32, Activations::Int8);
+            });
         }
         rows.add_if(present.clone(), format!("company::kv_overflow.{device}"), move |()| {
             kv_overflow(on);
@@ -159,10 +170,9 @@ fn alone(decoder: &mut Decoder, tokens: &[u32], chunk: usize) -> Logits {
     last
 }
 
-fn logits(on: On, kv: KvType) {
-    let weights = Checkpoint::fable(2).folder();
-    let options = Options { kv, ..Decoder::options(CONTEXT) };
-    let decoder = Decoder::sized(&weights, on.device(), options);
+fn logits(on: On, weights: &Weights, kv: KvType, activations: Activations) {
+    let options = Options { kv, activations, ..Decoder::options(CONTEXT) };
+    let decoder = Decoder::sized(weights, on.device(), options);
     let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(decoder.model.options.blocks, POOL);
     let tokens = ids(1, PROMPT + AFTER);
@@ -291,7 +301,7 @@ fn partials_run_out(on: On) {
 }
 
 /// Sixteen requests: long and short, greedy and sampled, with and without penalties.
-fn requests() -> Vec<GenerateRequest> {
+pub fn requests() -> Vec<GenerateRequest> {
     let lengths = [300, 15, 40, 270, 7, 64, 128, 33, 90, 16, 17, 31, 256, 257, 5, 1];
     let request = |(n, len): (u32, usize)| GenerateRequest {
         prompt: ids(n + 100, len),
@@ -309,7 +319,7 @@ fn requests() -> Vec<GenerateRequest> {
     (0..).zip(lengths).map(request).collect()
 }
 
-fn options(step_tokens: u32) -> LoadOptions {
+pub fn options(step_tokens: u32) -> LoadOptions {
     LoadOptions {
         context: Some(512),
         sequences: Some(16),
@@ -494,7 +504,7 @@ fn itl_target(on: On) {
                 Event::StepRan { plan_micros, build_micros, device_micros, .. } => {
                     micros.push(plan_micros + build_micros + device_micros);
                 }
-                Event::StepPlanned { tokens, .. } => widest = widest.max(tokens),
+                Event::StepPlanned { tokens, decode: 1.., .. } => widest = widest.max(tokens),
                 Event::BudgetChosen { .. } => chosen += 1,
                 _ => {}
             }
@@ -511,8 +521,6 @@ fn itl_target(on: On) {
         let (answers, micros, chosen, widest) = run(Some(target));
         assert!(answers == expected, "target {target} µs changed an answer");
         assert!(chosen > 0, "a budget is told");
-        // Decode rows, and the piece of a prompt that is let in whatever the target.
-        assert!(target > 1 || widest <= 16 + 12, "{widest} tokens");
         println!(
             "target {target} µs ({what}): steps of {} at the median, {} at 90 %, {} at most, up to \
              {widest} tokens; without a target {}, {}, {}",

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tilewright::base::MonotonicClock;
-use tilewright::engine::{Engine, EngineConfig, EngineHandle, LoadOptions, Sizes, load, spawn};
+use tilewright::engine::{
+    Engine, EngineConfig, EngineHandle, LoadError, LoadOptions, Sizes, load, spawn,
+};
 use tilewright::record::{Device, DeviceError};
 use tilewright::server::{ModelState, ServerConfig, serve};
 use tokio::net::TcpListener;
@@ -55,7 +57,7 @@ impl Served {
         step_tokens: u32,
     ) -> Self {
         let build = move || {
-            let weights = tilewright::engine::fable().map_err(|e| e.to_string())?;
+            let weights = tilewright::engine::fable()?;
             let wanted = LoadOptions {
                 context: Some(1024),
                 step_tokens: Some(step_tokens),
@@ -63,13 +65,12 @@ impl Served {
                 ..LoadOptions::default()
             };
             let (device, clock) = (device(), MonotonicClock::default());
-            let sizes = Sizes::choose(&weights, device.facts(), &wanted);
-            let sizes = sizes.map_err(|e| e.to_string())?;
-            let loaded = load(&weights, device, &sizes, &wanted, &clock, &mut |_, _| {});
-            let loaded = loaded.map_err(|e| e.to_string())?;
+            let sizes = Sizes::choose(&weights, device.facts(), &wanted)?;
+            let loaded = load(&weights, device, &sizes, &wanted, &clock, &mut |_, _| {})?;
             assert_eq!(loaded.limits.step_tokens_max, step_tokens);
-            let config = EngineConfig::new(loaded.limits, Arc::new(clock));
-            Ok::<_, String>(Engine::new(loaded.runner, loaded.card, config))
+            let mut config = EngineConfig::new(loaded.limits, Arc::new(clock));
+            config.steps_in_flight = crate::support::steps_in_flight();
+            Ok::<_, LoadError>(Engine::new(loaded.runner, loaded.card, config))
         };
         let (tell, told) = std::sync::mpsc::channel();
         let thread = spawn(build, move |ready| tell.send(ready).unwrap()).unwrap();

@@ -2,6 +2,7 @@
 //! a device open one of their own.
 
 use crate::support::{Rows, SharedGpu, gpu, gpu_options};
+use tilewright::base::Invariance;
 use tilewright::gpu::{Choice, Gpu, Options, list, pick, reflect};
 use tilewright::kernels::variants::table;
 use tilewright::record::{
@@ -97,9 +98,11 @@ fn facts(name: &str, kind: DeviceKind) -> Facts {
         f16: false,
         texels: false,
         int64: false,
-        matrix_units: false,
+        matrix_side: 0,
+        invariance: Invariance::On,
         timestamps: false,
         memory_bytes: None,
+        tuned: Vec::new(),
     }
 }
 
@@ -302,7 +305,7 @@ fn every_variant_builds(gpu: SharedGpu) {
     let mut gpu = gpu.lock();
     for (id, variant) in table().iter() {
         let known = variant.needs.iter().all(|need| match need.name() {
-            "f16" => gpu.facts().f16,
+            "f16" | "units8" | "units16" => need.met(gpu.facts()),
             _ => gpu.facts().lanes > 1,
         });
         match gpu.prepare(&[id]) {

@@ -8,15 +8,26 @@ mod latent;
 mod limits;
 mod loading;
 mod rope;
+mod side;
 mod smollm;
 mod window;
 
 use crate::support::{Decoder, On, Rows, root, shared};
 use std::path::{Path, PathBuf};
+use tilewright::base::Activations;
+use tilewright::model::{Options, self_check};
 use tilewright::weights::{Weights, blocks};
 
 /// Largest difference of a logit from the reference (made from the same stored values).
-const LOGITS_TOLERANCE: f32 = 1e-3;
+pub const LOGITS_TOLERANCE: f32 = 1e-3;
+
+/// The same where products take bytes. Each value that a product reads is off by up to half a
+/// step, 1/254 of the largest of its 32, where f32 rounding is 1/2^24 of a sum: the logits of these
+/// models (of size 1) then move by up to a tenth.
+const INT8_LOGITS_TOLERANCE: f32 = 0.15;
+
+/// Fixtures all of whose layers' products can take bytes, or some.
+const INT8_FORMATS: [&str; 4] = ["q8_0", "q4_0", "q4_1", "q4_k_m"];
 
 /// Greedy ids are compared up to the first position whose margin is below this.
 const FIXTURE_MARGIN: f64 = 0.01;
@@ -36,6 +47,7 @@ pub fn rows(rows: &mut Rows) {
     limits::rows(rows);
     loading::rows(rows);
     rope::rows(rows);
+    side::rows(rows);
     smollm::rows(rows);
     window::rows(rows);
     for (on, present) in On::all() {
@@ -45,6 +57,13 @@ pub fn rows(rows: &mut Rows) {
                 present.clone().and_then(|()| shared(&format!("fixtures/gguf/tiny-{format}.gguf")));
             rows.add_if(path, format!("models::gguf_{format}.{device}"), move |p| {
                 check_logits(&p, &p.with_extension("golden.safetensors"), on);
+            });
+        }
+        for format in INT8_FORMATS {
+            let path =
+                present.clone().and_then(|()| shared(&format!("fixtures/gguf/tiny-{format}.gguf")));
+            rows.add_if(path, format!("models::int8_{format}.{device}"), move |p| {
+                check_int8(&p, &p.with_extension("golden.safetensors"), on);
             });
         }
         rows.add_if(present.clone(), format!("models::fable.{device}"), move |()| fable(on));
@@ -87,11 +106,11 @@ fn table(blocks: u32) -> Vec<u32> {
 }
 
 /// Ids of Fable's vocabulary, the same in every run.
-fn prompt(count: u32) -> Vec<u32> {
+pub fn prompt(count: u32) -> Vec<u32> {
     (0..count).map(|i| (i * 337 + 85) % 1500 + 3).collect()
 }
 
-fn golden(path: &Path) -> (Vec<u32>, Vec<Vec<f32>>) {
+pub fn golden(path: &Path) -> (Vec<u32>, Vec<Vec<f32>>) {
     let golden = Weights::open(path).unwrap_or_else(|e| panic!("{e}"));
     let (_, ids) = golden.read_ints("input_ids").expect("input_ids");
     let logits = golden.tensor("logits").expect("logits");
@@ -104,17 +123,38 @@ fn golden(path: &Path) -> (Vec<u32>, Vec<Vec<f32>>) {
 }
 
 fn check_logits(model: &Path, reference: &Path, on: On) {
+    let worst = worst(&mut Decoder::open(model, on, 128), reference);
+    assert!(worst <= LOGITS_TOLERANCE, "largest difference {worst}");
+}
+
+/// The largest difference of a logit from the reference, the same whole and in pieces.
+fn worst(decoder: &mut Decoder, reference: &Path) -> f32 {
     let (ids, expected) = golden(reference);
-    let mut decoder = Decoder::open(model, on, 128);
     let whole = decoder.logits(&ids, ids.len(), &table(8));
     assert_eq!(whole.len(), expected.len());
     let mut worst = 0f32;
     for (got, want) in whole.iter().flatten().zip(expected.iter().flatten()) {
         worst = worst.max(if got.is_finite() { (got - want).abs() } else { f32::INFINITY });
     }
-    assert!(worst <= LOGITS_TOLERANCE, "largest difference {worst}");
     let chunked = decoder.logits(&ids, 7, &table(8));
     assert!(whole == chunked, "chunks of 7 changed bits");
+    worst
+}
+
+/// Logits of products that take bytes; the start-up check holds for them, too.
+fn check_int8(model: &Path, reference: &Path, on: On) {
+    let weights = Weights::open(model).unwrap_or_else(|e| panic!("{e}"));
+    let options = Options { activations: Activations::Int8, ..Decoder::options(128) };
+    let decoder = Decoder::sized(&weights, on.device(), options);
+    let mut decoder = decoder.unwrap_or_else(|e| panic!("{e}"));
+    let products = decoder.model.activations();
+    assert!(products.values().any(|taken| *taken == Activations::Int8), "{products:?}");
+    let check = self_check(&decoder.model, decoder.device.as_mut());
+    pollster::block_on(check).unwrap_or_else(|e| panic!("{e}"));
+    let worst = worst(&mut decoder, reference);
+    // As near as f32 is, no product took bytes.
+    let bounds = LOGITS_TOLERANCE..=INT8_LOGITS_TOLERANCE;
+    assert!(bounds.contains(&worst), "largest difference {worst}, {products:?}");
 }
 
 fn check_greedy(folder: &Path, on: On) {

@@ -2,13 +2,17 @@
 
 use crate::support::{On, Rows, real_model, root};
 use std::path::Path;
-use tilewright::base::KvType;
+use tilewright::base::{Activations, Format, KvType};
 use tilewright::bench::{Quality, Scores};
 use tilewright::engine::{LoadOptions, fable, read_card};
 use tilewright::model::Spec;
 use tilewright::weights::Weights;
 
 const SMOLLM2: &str = "smollm2-135m-instruct-q4_1.gguf";
+
+/// The same of products that take bytes, on Q8_0 weights: a byte's step is 1/127 of the largest of
+/// 32 values, for every value that a product reads, where that of the cache is for keys and values.
+const INT8_BOUNDS: (f64, f64, f64) = (0.9, 0.08, 0.03);
 
 /// (type, least agreement, largest mean difference of log-probabilities, of perplexity).
 const BOUNDS: [(KvType, f64, f64, f64); 2] =
@@ -19,6 +23,9 @@ pub fn rows(rows: &mut Rows) {
     for (on, present) in On::all() {
         rows.add_if(present.clone(), format!("quality::fable.{}", on.name()), move |()| {
             kv_types(&fable().expect("fable"), on, 160);
+        });
+        rows.add_if(present.clone(), format!("quality::fable_int8.{}", on.name()), move |()| {
+            int8(on, 160);
         });
         let model = present.and_then(|()| real_model(SMOLLM2));
         // The processor's twins are slow in a debug build.
@@ -38,8 +45,10 @@ fn text(weights: &Weights, count: usize) -> Vec<u32> {
     ids[..count].to_vec()
 }
 
-fn scores(weights: &Weights, on: On, kv: KvType, ids: &[u32]) -> Scores {
-    let scores = Scores::of(weights, on.device().as_mut(), kv, ids, &mut |_, _| {});
+type Types = (KvType, Activations);
+
+fn scores(weights: &Weights, on: On, types: Types, ids: &[u32]) -> Scores {
+    let scores = Scores::of(weights, on.device().as_mut(), types, ids, &mut |_, _| {});
     scores.unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -50,11 +59,12 @@ fn smollm2(path: &Path, on: On) {
 
 fn kv_types(weights: &Weights, on: On, count: usize) {
     let ids = text(weights, count);
-    let reference = scores(weights, on, KvType::F32, &ids);
+    let f32 = Activations::F32;
+    let reference = scores(weights, on, (KvType::F32, f32), &ids);
     assert_eq!(reference.best.len(), count - 1);
     let mut last = 0.0;
     for (kv, agreement, difference, perplexity) in BOUNDS {
-        let quality = reference.compare(&scores(weights, on, kv, &ids));
+        let quality = reference.compare(&scores(weights, on, (kv, f32), &ids));
         assert!(quality.greedy_agreement >= agreement, "{kv}: {quality:?}");
         assert!(quality.mean_logprob_difference <= difference, "{kv}: {quality:?}");
         let off = quality.candidate_perplexity / quality.reference_perplexity - 1.0;
@@ -63,6 +73,21 @@ fn kv_types(weights: &Weights, on: On, count: usize) {
         assert!(quality.mean_logprob_difference > last, "{kv}: {quality:?} after {last}");
         last = quality.mean_logprob_difference;
     }
+}
+
+fn int8(on: On, count: usize) {
+    let mut weights = fable().expect("fable");
+    weights.quantise(Format::Q8_0);
+    let ids = text(&weights, count);
+    let [reference, bytes] =
+        Activations::ALL.map(|taken| scores(&weights, on, (KvType::F32, taken), &ids));
+    let quality = reference.compare(&bytes);
+    let (agreement, difference, perplexity) = INT8_BOUNDS;
+    assert!(quality.greedy_agreement >= agreement, "{quality:?}");
+    assert!(quality.mean_logprob_difference <= difference, "{quality:?}");
+    let off = quality.candidate_perplexity / quality.reference_perplexity - 1.0;
+    assert!(off.abs() <= perplexity, "{quality:?}");
+    assert!(quality.mean_logprob_difference > 0.0, "no product took bytes");
 }
 
 fn known_scores() {

@@ -170,7 +170,8 @@ fn validate(text: &str) -> Result<(naga::Module, ModuleInfo), String> {
     let uses = Capabilities::SUBGROUP
         | Capabilities::SHADER_FLOAT16
         | Capabilities::SHADER_INT64
-        | Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::COOPERATIVE_MATRIX;
     let mut validator = Validator::new(ValidationFlags::all(), uses);
     validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE);
     validator.subgroup_operations(naga::valid::SubgroupOperationSet::all());
@@ -178,13 +179,17 @@ fn validate(text: &str) -> Result<(naga::Module, ModuleInfo), String> {
     Ok((module, info))
 }
 
-fn write(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
+fn write(module: &naga::Module, info: &ModuleInfo, units: bool) -> Result<(), String> {
     use naga::back::{hlsl, msl, spv};
     let spirv = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
     spv::write_vec(module, info, &spirv, None).map_err(|e| format!("SPIR-V: {e}"))?;
     let metal = msl::Options { lang_version: (2, 4), ..msl::Options::default() };
     msl::write_string(module, info, &metal, &msl::PipelineOptions::default())
         .map_err(|e| format!("MSL: {e}"))?;
+    if units {
+        // HLSL has no matrix units that naga knows.
+        return Ok(());
+    }
     let options =
         hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, ..hlsl::Options::default() };
     let (mut text, pipeline) = (String::new(), hlsl::PipelineOptions::default());
@@ -200,7 +205,8 @@ fn writers() {
         let result = (|| {
             let text = assemble(variant, Target::Naga).map_err(|e| e.to_string())?;
             let (module, info) = validate(&text)?;
-            write(&module, &info)?;
+            let units = |n: &Need| matches!(n, Need::Units8 | Need::Units16);
+            write(&module, &info, variant.needs.iter().any(units))?;
             let bound = module.global_variables.iter().filter_map(|(_, v)| v.binding);
             let places: BTreeSet<_> = bound.map(|b| (b.group, b.binding)).collect();
             let wanted: BTreeSet<_> = (0..).take(places.len()).map(|b| (0, b)).collect();

@@ -4,7 +4,9 @@
 use crate::models::craft::Checkpoint;
 use crate::support::{On, Rows, World, shared};
 use std::sync::{Arc, Mutex};
-use tilewright::base::{KvType, Limits, Preemption, PrefixCache, SequenceId, threefry2x32};
+use tilewright::base::{
+    Activations, Format, KvType, Limits, Preemption, PrefixCache, SequenceId, threefry2x32,
+};
 use tilewright::engine::{Completion, GenerateRequest, LoadOptions, choice_seed, fable};
 use tilewright::trace::{Event, RingSink};
 use tilewright::weights::Weights;
@@ -15,9 +17,18 @@ pub fn rows(rows: &mut Rows) {
         for (block_size, kv) in [(16, KvType::F32), (32, KvType::F16)] {
             let name = format!("share::no_bit_changes_{block_size}.{device}");
             rows.add_if(present.clone(), name, move |()| {
-                no_bit_changes(&open(&Checkpoint::fable(2), on, block_size, kv), block_size);
+                let options = options(block_size, kv);
+                no_bit_changes(&open(&Checkpoint::fable(2).folder(), on, &options), block_size);
             });
         }
+        let name = format!("share::no_bit_changes_int8.{device}");
+        rows.add_if(present.clone(), name, move |()| {
+            let mut weights = Checkpoint::fable(2).folder();
+            weights.quantise(Format::Q8_0);
+            let plain = options(16, KvType::F32);
+            let options = LoadOptions { activations: Activations::Int8, ..plain };
+            no_bit_changes(&open(&weights, on, &options), 16);
+        });
         // A cache of latents: one buffer a layer, where others have two.
         let path = present.clone().and_then(|()| shared("fixtures/deepseek-moe"));
         rows.add_if(path, format!("share::no_bit_changes_latent.{device}"), move |path| {
@@ -25,7 +36,7 @@ pub fn rows(rows: &mut Rows) {
             // As many ids as Fable's tokenizer has, and more.
             let checkpoint = Checkpoint::of(&weights).tied().repeated_vocabulary(3);
             let kv = if on == On::Cpu { KvType::F32 } else { KvType::Q8 };
-            no_bit_changes(&open(&checkpoint, on, 16, kv), 16);
+            no_bit_changes(&open(&checkpoint.folder(), on, &options(16, kv)), 16);
         });
         let name = format!("share::hit_of_512_computes_little.{device}");
         rows.add_if(present, name, move |()| hit_of_512(on));
@@ -36,17 +47,19 @@ fn ids(seed: u32, count: u32) -> Vec<u32> {
     (0..count).map(|at| 3 + threefry2x32([seed, 9], [at, 0])[0] % 1500).collect()
 }
 
-fn open(checkpoint: &Checkpoint, on: On, block_size: u32, kv: KvType) -> World {
-    let options = LoadOptions {
+fn options(block_size: u32, kv: KvType) -> LoadOptions {
+    LoadOptions {
         kv: Some(kv),
         context: Some(512),
         sequences: Some(8),
         step_tokens: Some(128),
         block_size: Some(block_size),
         ..LoadOptions::default()
-    };
-    let world = World::open(&checkpoint.folder(), on.device(), &options);
-    world.unwrap_or_else(|e| panic!("{e}"))
+    }
+}
+
+fn open(weights: &Weights, on: On, options: &LoadOptions) -> World {
+    World::open(weights, on.device(), options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Prompts that begin alike; two of several choices, one of them at a block's edge.

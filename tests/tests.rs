@@ -15,12 +15,17 @@ mod engine;
 mod fable_http;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod guesses;
 #[cfg(feature = "hub")]
 mod hub;
+mod in_flight;
+mod invariance;
 mod kernels;
 #[cfg(feature = "viewer")]
 mod measures;
 mod models;
+#[cfg(feature = "gpu")]
+mod pipelines;
 mod quality;
 mod sampling;
 mod sched;
@@ -31,6 +36,7 @@ mod share;
 mod sim;
 mod text;
 mod trace;
+mod tuned;
 #[cfg(feature = "viewer")]
 mod viewer;
 mod weights;
@@ -44,6 +50,8 @@ fn main() -> std::process::ExitCode {
     #[cfg(all(feature = "cli", feature = "server"))]
     cli::rows(&mut rows);
     company::rows(&mut rows);
+    guesses::rows(&mut rows);
+    in_flight::rows(&mut rows);
     engine::rows(&mut rows);
     #[cfg(feature = "server")]
     fable_http::rows(&mut rows);
@@ -51,10 +59,13 @@ fn main() -> std::process::ExitCode {
     gpu::rows(&mut rows);
     #[cfg(feature = "hub")]
     hub::rows(&mut rows);
+    invariance::rows(&mut rows);
     kernels::rows(&mut rows);
     #[cfg(feature = "viewer")]
     measures::rows(&mut rows);
     models::rows(&mut rows);
+    #[cfg(feature = "gpu")]
+    pipelines::rows(&mut rows);
     quality::rows(&mut rows);
     sampling::rows(&mut rows);
     sched::rows(&mut rows);
@@ -65,6 +76,7 @@ fn main() -> std::process::ExitCode {
     sim::rows(&mut rows);
     text::rows(&mut rows);
     trace::rows(&mut rows);
+    tuned::rows(&mut rows);
     #[cfg(feature = "viewer")]
     viewer::rows(&mut rows);
     weights::rows(&mut rows);

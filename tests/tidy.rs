@@ -308,7 +308,8 @@ fn shaders_are_used() {
         let words =
             |text: &str| text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == stem);
         // Members of a set of the table.
-        let sets = ["quant_", "kv_", "put_"].iter().find_map(|lead| stem.strip_prefix(lead));
+        let sets =
+            ["quant_", "dots_", "kv_", "put_"].iter().find_map(|lead| stem.strip_prefix(lead));
         let quant = sets.is_some_and(|member| table.contains(member));
         assert!(
             words(&table) || bodies.contains(&format!("#import {stem}")) || quant,

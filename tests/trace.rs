@@ -2,12 +2,14 @@
 
 use crate::support::Rows;
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
-use tilewright::base::{BlockId, Limits, Policies, RequestId, SequenceId, Victim};
+use tilewright::base::{BlockHash, BlockId, Limits, Policies, RequestId, SequenceId, Victim};
 use tilewright::trace::{
-    Asked, BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason, Header,
-    LimitsReason, Picture, PreemptMethod, PreemptReason, Reader, Refusal, RingSink, Sink, Stamped,
-    Told, TraceError, Written, fold, read_lines, sentence, write_header, write_line,
+    Asked, BlockList, DelayReason, Event, EvictReason, FeedReader, FileSink, FinishReason,
+    HashList, Header, LimitsReason, Picture, PreemptMethod, PreemptReason, Reader, Refusal,
+    RingSink, Sink, Stamped, Told, TraceError, Written, fold, read_lines, sentence, write_header,
+    write_line,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -24,6 +26,12 @@ pub fn rows(rows: &mut Rows) {
     rows.add("trace::decisions_say_why", decisions_say_why);
     rows.add("trace::feeds_are_read", feeds_are_read);
     rows.add("trace::picture_shows_fill_and_owner", picture_shows_fill_and_owner);
+}
+
+fn hashes(hashes: &[u64]) -> HashList {
+    let mut list = HashList::default();
+    assert!(hashes.iter().all(|hash| list.push(BlockHash(*hash))));
+    list
 }
 
 fn list(ids: &[u32]) -> BlockList {
@@ -136,13 +144,17 @@ fn all_events() -> Vec<Event> {
             unused: 15,
         },
         Event::RowPlanned { sequence, slot: 0, start: 4, len: 1, samples: true },
+        Event::RowDrafted { sequence, start: 5, len: 4 },
         Event::RowDelayed { sequence, free: 0 },
+        Event::StepAhead { step: 1, began_micros: 1, plan_micros: 2, build_micros: 3 },
         Event::StepRan { step: 1, plan_micros: 2, build_micros: 3, device_micros: 4 },
+        Event::RowDiscarded { sequence, start: 5, len: 1, reason: FinishReason::Stop },
+        Event::DraftsTried { sequence, drafted: 4, right: 2 },
         Event::TokenSampled { sequence, position: 5, token: 6 },
     ]);
     events.extend(reuse_events(sequence));
     events.push(Event::RowCut { sequence, wanted: 40, given: 12, budget: 16 });
-    events.push(choice(48_000));
+    events.push(choice(48_000, 3));
     events.push(preempted(sequence));
     events.push(Event::SequenceSwappedIn { sequence, expired: 0, blocks: 3, tokens: 40 });
     events.push(Event::BlocksSwapped { step: 1, out: 0, back: 3, bytes: 3072, micros: 50 });
@@ -169,10 +181,10 @@ fn preempted(victim: SequenceId) -> Event {
     }
 }
 
-fn choice(predicted_micros: u64) -> Event {
+fn choice(predicted_micros: u64, decode: u32) -> Event {
     Event::BudgetChosen {
         budget: 40,
-        decode: 3,
+        decode,
         target_micros: 50_000,
         predicted_micros,
         fixed_micros: 2_000,
@@ -182,21 +194,27 @@ fn choice(predicted_micros: u64) -> Event {
     }
 }
 
-fn reuse_events(sequence: SequenceId) -> [Event; 6] {
+fn reuse_events(sequence: SequenceId) -> [Event; 7] {
     let (from, to) = (BlockId(7), BlockId(8));
     [
         Event::PrefixMatched { sequence, blocks: list(&[7]), tokens: 16 },
         Event::PromptShared { sequence, sibling: SequenceId(2), blocks: list(&[7]), tokens: 20 },
         Event::BlockCopied { sequence, from, to, tokens: 4 },
         Event::BlocksCached { sequence, from: 0, count: 3 },
+        Event::BlocksHashed { sequence, from: 0, hashes: hashes(&[0, 1, u64::MAX, 1 << 63]) },
         Event::BlockMerged { sequence, index: 0, from, to },
         Event::BlockEvicted { block: BlockId(7), reason: EvictReason::Failed, idle_micros: 9 },
     ]
 }
 
 fn stamp(events: Vec<Event>) -> Vec<Stamped> {
-    let stamped = events.into_iter().zip(0..);
-    stamped.map(|(event, seq)| Stamped { seq, step: seq / 3, micros: seq * 10, event }).collect()
+    let mut next = 0;
+    let stamped = events.into_iter().map(|event| {
+        let seq = next;
+        next += if let Event::EventsDropped { count } = event { count } else { 1 };
+        Stamped { seq, step: seq / 3, micros: seq * 10, event }
+    });
+    stamped.collect()
 }
 
 fn encode(events: &[Stamped]) -> Vec<u8> {
@@ -228,6 +246,12 @@ fn line_format_is_fixed() {
         "{\"seq\":1,\"step\":2,\"micros\":3,\"event\":{\"kind\":\"BlocksTaken\",\"sequence\":3,\
          \"from\":0,\"blocks\":[5,9],\"free\":7}}\n"
     );
+    let hashed = Event::BlocksHashed { sequence: SequenceId(3), from: 1, hashes: hashes(&[10]) };
+    let text = serde_json::to_string(&hashed).expect("an event is JSON");
+    let expected = r#"{"kind":"BlocksHashed","sequence":3,"from":1,"hashes":["000000000000000a"]}"#;
+    assert_eq!(text, expected);
+    let many = text.replace("[\"", r#"["1","2","3","4",""#);
+    assert!(serde_json::from_str::<Event>(&many).is_err(), "five are too many: {many}");
 }
 
 fn unknown_kinds_are_skipped() {
@@ -266,6 +290,14 @@ fn bad_files_are_refused() {
         assert!(faults.len() <= 1, "{faults:?}");
         assert!(faults.iter().all(|f| f.starts_with("line ")), "{faults:?}");
     }
+    // Lines that are missing, twice there or out of order.
+    let events = stamp(vec![Event::EventsDropped { count: 1 }; 6]);
+    for order in [&[0, 1, 3][..], &[0, 1, 1], &[0, 2, 1], &[3, 4, 0]] {
+        let some: Vec<_> = order.iter().map(|&n| events[n].clone()).collect();
+        let read = Reader::new(&encode(&some)[..]).expect("header").find_map(Result::err);
+        let read = read.expect("a gap").to_string();
+        assert!(read.contains("is due: lines are missing"), "{read}");
+    }
     let nine = "{\"seq\":0,\"step\":0,\"micros\":0,\"event\":{\"kind\":\"BlocksTaken\",\
                 \"sequence\":0,\"from\":0,\"blocks\":[0,1,2,3,4,5,6,7,8],\"free\":0}}\n";
     let text = [&encode(&[])[..], nine.as_bytes()].concat();
@@ -297,12 +329,23 @@ fn file_sink_writes_all() {
     let dir = tempfile::tempdir().expect("folder");
     let path = dir.path().join("run.jsonl");
     let events = stamp(all_events());
-    let mut sink = FileSink::create(&path, 1000, &Header::default()).expect("file");
+    let create = |path: &Path| FileSink::create(path, 1000, &Header::default(), |_| {});
+    let mut sink = create(&path).expect("file");
+    let second = create(&path).err().expect("two writers");
+    assert_eq!(second.to_string(), "another program is writing this file");
     events.iter().for_each(|e| sink.push(e));
     let written = sink.finish().expect("written");
     assert_eq!(written, Written { events: events.len() as u64, dropped: 0 });
     assert_eq!(decode(&std::fs::read(&path).expect("file")), events);
-    assert!(FileSink::create(dir.path(), 1, &Header::default()).is_err());
+    assert!(create(dir.path()).is_err());
+    // A trace gives way to a new one; what is something else stays.
+    create(&path).expect("free again").finish().expect("written");
+    assert_eq!(decode(&std::fs::read(&path).expect("file")), []);
+    let other = dir.path().join("model.gguf");
+    std::fs::write(&other, "GGUF weights").expect("a writable folder");
+    let refused = create(&other).err().expect("no trace");
+    assert!(refused.to_string().contains("is no trace"), "{refused}");
+    assert_eq!(std::fs::read(&other).expect("file"), b"GGUF weights");
 }
 
 /// A disk that waits for leave.
@@ -340,7 +383,8 @@ impl Write for Gate {
 
 fn file_sink_counts_what_it_drops() {
     let gate = Gate::default();
-    let mut sink = FileSink::to_writer(gate.clone(), 8, &Header::default()).expect("thread");
+    let header = Header::default();
+    let mut sink = FileSink::to_writer(gate.clone(), 8, &header, |_| {}).expect("thread");
     let events =
         stamp(vec![Event::TokenSampled { sequence: SequenceId(0), position: 0, token: 0 }; 5000]);
     events[..4990].iter().for_each(|e| sink.push(e));
@@ -348,9 +392,9 @@ fn file_sink_counts_what_it_drops() {
     assert!(before > 0, "a shut gate lets a few through, not 4990");
     gate.open();
     // Once there is room again, the file tells of the gap.
-    loop {
+    for seq in 4990.. {
         let lost = sink.dropped();
-        sink.push(&Stamped { seq: 4990, ..events[0].clone() });
+        sink.push(&Stamped { seq, ..events[0].clone() });
         if sink.dropped() == lost {
             break;
         }
@@ -377,10 +421,13 @@ fn file_sink_reports_a_full_disk() {
             Ok(())
         }
     }
-    let mut sink = FileSink::to_writer(Full, 4, &Header::default()).expect("thread");
+    let (told, heard) = std::sync::mpsc::channel();
+    let lost = move |error: &std::io::Error| told.send(error.to_string()).expect("heard");
+    let mut sink = FileSink::to_writer(Full, 4, &Header::default(), lost).expect("thread");
     stamp(all_events()).iter().for_each(|e| sink.push(e));
     let error = sink.finish().expect_err("full");
     assert_eq!(error.to_string(), "disk full");
+    assert_eq!(heard.recv().expect("told when it came"), "disk full");
 }
 
 /// Every event out of context, twice, and with numbers that fit nothing.
@@ -459,6 +506,11 @@ fn decisions_say_why() {
     assert_eq!(numbers(&text), [77, 12, 40, 16], "{text}");
     let text = said(preempted(sequence));
     assert_eq!(numbers(&text), [77, 2, 1, 3, 1, 5, 8, 0, 9, 0, 6], "{text}");
+    let padded = |len| {
+        let sequence = Some(sequence);
+        said(Event::RowPadded { sequence, slot: 0, start: 8, len })
+    };
+    assert!(padded(1).contains("1 position for") && padded(2).contains("2 positions for"));
     for event in all_events() {
         let fact = matches!(
             event,
@@ -466,11 +518,15 @@ fn decisions_say_why() {
                 | Event::RequestAsked { .. }
                 | Event::PromptGiven { .. }
                 | Event::BlocksCached { .. }
+                | Event::BlocksHashed { .. }
                 | Event::BlocksTaken { .. }
                 | Event::BlocksReturned { .. }
                 | Event::StepPlanned { .. }
                 | Event::RowPlanned { .. }
+                | Event::RowDrafted { .. }
+                | Event::DraftsTried { .. }
                 | Event::StepRan { .. }
+                | Event::StepAhead { .. }
                 | Event::TokenSampled { .. }
                 | Event::BlocksSwapped { .. }
                 | Event::KernelTimed { .. }
@@ -480,9 +536,11 @@ fn decisions_say_why() {
         let text = text.unwrap_or_default();
         assert!(fact || text.len() > 20 && !text.contains("  "), "{text}");
     }
-    let choice = |predicted| said(choice(predicted));
-    assert!(choice(48_000).contains("48.0 ms are predicted"), "{}", choice(48_000));
-    assert!(!choice(48_000).contains("cannot be met") && choice(60_000).contains("cannot be met"));
+    let choice = |predicted, decode| said(choice(predicted, decode));
+    assert!(choice(48_000, 3).contains("48.0 ms are predicted"), "{}", choice(48_000, 3));
+    let unmet = |predicted, decode| choice(predicted, decode).contains("cannot be met");
+    assert!(!unmet(48_000, 3) && unmet(60_000, 3) && !unmet(60_000, 0));
+    assert!(choice(60_000, 0).contains("binds nobody"));
 }
 
 /// Frames of a server, with the comments and line ends that proxies and servers put between.

@@ -351,6 +351,9 @@ export function tellPage(text, bytes) {
   else self.postMessage([text]);
 }
 
+// What calls the module back, and how each is ended.
+const callers = new Map();
+
 export function startWorker(receive, failed) {
   const worker = new Worker(new URL("worker.js", document.baseURI), { type: "module" });
   worker.onmessage = ({ data: [text, bytes] }) => receive(text, bytes);
@@ -358,6 +361,7 @@ export function startWorker(receive, failed) {
     event.preventDefault();
     failed(event.message || "the engine's worker could not be started");
   };
+  callers.set(worker, () => endWorker(worker));
   return worker;
 }
 
@@ -366,8 +370,14 @@ export function askWorker(worker, text, files) {
 }
 
 export function endWorker(worker) {
+  callers.delete(worker);
   worker.onmessage = worker.onerror = null;
   worker.terminate();
+}
+
+/** Nothing calls the module any more: it has failed, and whatever it held stays held. */
+export function endAll() {
+  for (const end of [...callers.values()]) end();
 }
 
 export function pickFiles() {
@@ -430,12 +440,20 @@ const headers = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 export function watchServer(url, key, line, ended) {
   const stop = new AbortController();
   lines(url, { headers: headers(key), signal: stop.signal, cache: "no-store" }, line)
-    .then(() => "the server closed the feed", (error) => error.message)
+    .then(() => "the server closed the feed", (error) => {
+      // `line` has trapped: that is told by whoever shows the page, the module is not called again.
+      if (error instanceof WebAssembly.RuntimeError) throw error;
+      return error.message;
+    })
     .then((why) => stop.signal.aborted || ended(why));
+  callers.set(stop, () => stopWatching(stop));
   return stop;
 }
 
-export const stopWatching = (watch) => watch.abort();
+export function stopWatching(watch) {
+  callers.delete(watch);
+  watch.abort();
+}
 
 /** Posts JSON; `line(text)` gets what comes back. */
 export const postServer = (url, key, body, line) =>

@@ -70,7 +70,7 @@ export class Tilewright {
       this.#worker.onmessage = ({ data: [text, bytes] }) => {
         const told = JSON.parse(text);
         if (told.kind === "ready") {
-          const { kind, ...facts } = told;
+          const { kind, header, ...facts } = told;
           this.info = facts;
           signal?.removeEventListener("abort", abort);
           resolve(this);
@@ -89,6 +89,8 @@ export class Tilewright {
   }
 
   #fail(error, reject) {
+    // What comes after a failure is of it.
+    if (this.#failure) return;
     this.#failure = error;
     this.#worker.terminate();
     reject(error);

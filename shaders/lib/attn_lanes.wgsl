@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #end
 #for r in 0..ROWS
     let row$r = position + min($r, rows - 1u) / heads;
-    let q_at$r = row_at(first, head0, heads, min($r, rows - 1u));
+    let q_at$r = row_at(p.q_stride, first, head0, heads, min($r, rows - 1u));
 #for c in 0..(HD/4 + 7)/8
     let q${r}_$c = floats(q[q_at$r + dim$c]);
     var total_o${r}_$c = vec4<f32>(0.0);
@@ -42,7 +42,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     var total_m$r = NEG;
     var total_l$r = 0.0;
 #end
-    for (var split = max(step[at + 4u], begin / SPLIT); split < step[at + 5u]; split++) {
+    for (var split = max(step[at + 4u], begin / p.split); split < step[at + 5u]; split++) {
 #for r in 0..ROWS
         var m$r = NEG;
         var l$r = 0.0;
@@ -50,8 +50,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         var o${r}_$c = vec4<f32>(0.0);
 #end
 #end
-        let tile_end = min((split + 1u) * SPLIT, keys);
-        let tile_begin = max(split * SPLIT, begin / TILE * TILE);
+        let tile_end = min((split + 1u) * p.split, keys);
+        let tile_begin = max(split * p.split, begin / TILE * TILE);
         for (var tile = tile_begin; tile < tile_end; tile += TILE) {
             // Eights of keys that exist; the rest has weight 0 and is left out.
             let eights = (min(TILE, keys - tile) + 7u) / 8u;
@@ -146,10 +146,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
 #for r in 0..ROWS
     if ($r < rows) {
         let to = (slot + ($r / heads) * p.heads + head0 + $r % heads) * (HD + 4u);
+        let out_at = row_at(p.out_stride, first, head0, heads, $r);
 #for c in 0..(HD/4 + 7)/8
         if ($c * 8u + t < DIMS) {
             if (slot == NONE) {
-                out[q_at$r + dim$c] = total_o${r}_$c / total_l$r;
+                out[out_at + dim$c] = total_o${r}_$c / total_l$r;
             } else {
                 parts[to + dim$c * 4u] = total_o${r}_$c.x;
                 parts[to + dim$c * 4u + 1u] = total_o${r}_$c.y;

@@ -35,14 +35,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     var total_l$i = 0.0;
     var total_o$i = vec4<f32>(0.0);
 #end
-    for (var split = max(step[at + 4u], begin / SPLIT); split < step[at + 5u]; split++) {
+    for (var split = max(step[at + 4u], begin / p.split); split < step[at + 5u]; split++) {
 #for i in 0..PER
         var m$i = NEG;
         var l$i = 0.0;
         var o$i = vec4<f32>(0.0);
 #end
-        let tile_end = min((split + 1u) * SPLIT, keys);
-        let tile_begin = max(split * SPLIT, begin / TILE * TILE);
+        let tile_end = min((split + 1u) * p.split, keys);
+        let tile_begin = max(split * p.split, begin / TILE * TILE);
         for (var tile = tile_begin; tile < tile_end; tile += TILE) {
             // Keys of the tile that exist, in eights; the rest has weight 0 and is left out.
             let span = min(TILE, (keys - tile + 7u) & 0xfffffff8u);
@@ -56,7 +56,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
                 let scale = p.scale * k_scale(tile_k, offset, p.block_size, DIMS);
                 for (var r = 0u; r < rows; r += 4u) {
 #for i in 0..4
-                    let q$i = row_at(first, head0, heads, min(r + $i, rows - 1u));
+                    let q$i = row_at(p.q_stride, first, head0, heads, min(r + $i, rows - 1u));
                     var s$i = 0.0;
 #end
                     for (var d = 0u; d < DIMS; d += SPREAD) {
@@ -154,7 +154,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         let r = t / DIMS + $i * LANES;
         if (t < LANES * DIMS && r < rows) {
             if (slot == NONE) {
-                out[row_at(first, head0, heads, r) + dim] = total_o$i / total_l$i;
+                out[row_at(p.out_stride, first, head0, heads, r) + dim] = total_o$i / total_l$i;
             } else {
                 let to = (slot + (r / heads) * p.heads + head0 + r % heads) * (HD + 4u);
                 parts[to + dim * 4u] = total_o$i.x;

@@ -39,7 +39,7 @@ fn x_at(m: u32) -> u32 {
     return route[p.list_at + m] / p.x_div * (p.x_stride / 4u);
 }
 
-fn store(m: u32, end: u32, n: u32, value: f32) {
+fn store(m: u32, end: u32, n: u32, value: f32, other: f32) {
     if (m < end && n < p.rows) {
         y[route[p.list_at + m] * p.y_stride + n] = value;
     }

@@ -37,7 +37,7 @@ fn x_at(m: u32) -> u32 {
     return (m % p.tokens * p.x_stride + m / p.tokens * p.x_head) / 4u;
 }
 
-fn store(m: u32, end: u32, n: u32, value: f32) {
+fn store(m: u32, end: u32, n: u32, value: f32, other: f32) {
     if (m < end && n < p.rows) {
         y[m % p.tokens * p.y_stride + m / p.tokens * p.y_head + n] = value;
     }

@@ -2,7 +2,10 @@
 //
 // quants, scales: the streams of w   x: [M][x_stride/4] vec4 from row `first` on   y: [M][y_stride]
 // x is zero from K to the next multiple of 32.
+// With `act`, outputs come in turns of eight gates and the eight that they are for, and y has the
+// product of each pair: y[m][i] = act(gate) * up.
 #import mul_streams
+#import gates
 
 struct Params {
     rows: u32,       // N, outputs of this part of the matrix
@@ -16,6 +19,7 @@ struct Params {
     accumulate: u32, // 1: add to y
     has_bias: u32,
     scale: f32,      // of the sum and its bias, before y is added
+    act: u32,        // what gates do, 0 for no gates
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -30,17 +34,28 @@ fn x_at(m: u32) -> u32 {
     return (m - p.first) * (p.x_stride / 4u);
 }
 
-fn store(m: u32, end: u32, n: u32, value: f32) {
+fn biased(n: u32, value: f32) -> f32 {
+    if (p.has_bias == 1u) {
+        return value + bias[p.y_column + n];
+    }
+    return value;
+}
+
+// `other` is the output eight away.
+fn store(m: u32, end: u32, n: u32, value: f32, other: f32) {
     if (m >= end || n >= p.rows) {
+        return;
+    }
+    if (p.act != 0u) {
+        if ((n & 8u) == 0u) {
+            let gate = biased(n, value);
+            y[m * p.y_stride + n / 16u * 8u + (n & 7u)] = act(p.act, gate) * biased(n + 8u, other);
+        }
         return;
     }
     let column = p.y_column + n;
     let at = m * p.y_stride + column;
-    var out = value;
-    if (p.has_bias == 1u) {
-        out = out + bias[column];
-    }
-    out = out * p.scale;
+    var out = biased(n, value) * p.scale;
     if (p.accumulate == 1u) {
         out = out + y[at];
     }

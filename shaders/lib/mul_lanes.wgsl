@@ -48,6 +48,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         for (var s = 0u; s < SEGMENTS; s++) {
             total += part[(m * SEGMENTS + s) * LANES + lane];
         }
-        store(tile.first + m, tile.end, n, total);
+        store(tile.first + m, tile.end, n, total, 0.0);
     }
 }

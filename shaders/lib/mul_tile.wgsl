@@ -4,8 +4,9 @@
 // has. k is cut into `segments` parts that are summed in ascending order, as in mul_lanes.
 //
 // Wants, of mul_io, expert_io or head_io: tile_at(y) -> rows first..end and where its weights lie in
-// the streams; x_at(m) -> where its x begins, in vectors; store(m, end, n, value). quant_scale and
-// quant_load read at places linear in the row of w, so an offset is added to it.
+// the streams; x_at(m) -> where its x begins, in vectors; store(m, end, n, value, other), where
+// other is the output WG further, or before. quant_scale and quant_load read at places linear in
+// the row of w, so an offset is added to it.
 #import quant
 
 @compute @workgroup_size(WG)
@@ -69,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
 #for m in 0..TM
 #for j in 0..TN
-    store(tile.first + $m, tile.end, first_n + $j * WG, total${m}_$j);
+    store(tile.first + $m, tile.end, first_n + $j * WG, total${m}_$j, total${m}_${j+1-2*(j%2)});
 #end
 #end
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// A token of the vocabulary. An alias, because tokens are data that kernels read as `u32`.
 pub type TokenId = u32;
 
@@ -45,4 +47,29 @@ impl BlockId {
     /// In a block table: the block here was given back because no layer's window reaches it any
     /// more. Never read, and never the id of a block.
     pub const EXPIRED: BlockId = BlockId(u32::MAX);
+}
+
+/// What a full block's content is looked up by: a hash over its tokens and all before them in the
+/// sequence, and what else keys and values depend on. Text of 16 digits, because numbers of JSON
+/// are exact only up to 2⁵³.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BlockHash(pub u64);
+
+impl fmt::Display for BlockHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for BlockHash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockHash {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        u64::from_str_radix(&text, 16).map(Self).map_err(serde::de::Error::custom)
+    }
 }

@@ -31,7 +31,40 @@ pub struct Limits {
     pub window: Option<u32>,
 }
 
+/// A size that no engine runs with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field} is {found}, and can be {least} to {most}")]
+pub struct LimitsError {
+    pub field: &'static str,
+    pub found: u32,
+    pub least: u32,
+    pub most: u32,
+}
+
+/// The most that each size may be: beyond what any device holds, and tables of so much still fit
+/// the memory of the host.
+const MOST: u32 = 1 << 24;
+
 impl Limits {
+    /// The first size that no engine runs with.
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let sizes = [
+            ("sequences_max", self.sequences_max, 1, 1 << 16),
+            ("step_tokens_max", self.step_tokens_max, 1, 1 << 20),
+            ("block_size", self.block_size, 1, 1 << 12),
+            ("blocks", self.blocks, 1, MOST),
+            ("host_blocks", self.host_blocks, 0, MOST),
+            ("context_max", self.context_max, 1, MOST),
+            ("queue_max", self.queue_max, 0, MOST),
+            ("window", self.window.unwrap_or(1), 1, u32::MAX),
+        ];
+        let wrong =
+            sizes.into_iter().find(|(_, found, least, most)| !(least..=most).contains(&found));
+        wrong.map_or(Ok(()), |(field, found, least, most)| {
+            Err(LimitsError { field, found, least, most })
+        })
+    }
+
     /// Blocks that hold `tokens` positions.
     pub fn blocks_of(&self, tokens: u32) -> u32 {
         tokens.div_ceil(self.block_size)

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::NonZeroU8;
 use std::str::FromStr;
 
 /// The choices in force.
@@ -29,6 +30,9 @@ pub struct Policies {
     /// the limit's budget in every step.
     #[serde(default)]
     pub itl_target_micros: Option<u32>,
+    /// Whether decode rows try tokens that are only guessed.
+    #[serde(default)]
+    pub speculate: Speculate,
 }
 
 impl Default for Policies {
@@ -44,6 +48,31 @@ impl Default for Policies {
             bypass_max: 4,
             prefix_cache: PrefixCache::On,
             itl_target_micros: None,
+            speculate: Speculate::Off,
+        }
+    }
+}
+
+impl Policies {
+    /// What the queue goes by, the lowest first; of equals the one that came first. `arrived` is
+    /// how many tokens had been processed when it came, `job` its prompt and foreseen output.
+    ///
+    /// Aging is part of it: what a request is worse by counts as tokens processed before it
+    /// arrived, at most `aging` of them. So it is overtaken only by those that arrive before
+    /// `aging` more tokens are processed.
+    pub fn score(&self, arrived: u64, class: u8, job: u64, context_max: u32) -> u64 {
+        let aged = |worse: u64, worst: u64| match self.aging {
+            None => worse,
+            Some(aging) => {
+                let wait = u128::from(aging) * u128::from(worse) / u128::from(worst.max(1));
+                arrived.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
+            }
+        };
+        match self.order {
+            Order::Fcfs => 0,
+            Order::Fair { .. } => arrived,
+            Order::Priority => aged(u64::from(class), u64::from(CLASS_MAX)),
+            Order::Shortest => aged(job, u64::from(context_max)),
         }
     }
 }
@@ -139,6 +168,32 @@ pub enum PrefixCache {
     #[default]
     On,
     Off,
+}
+
+/// Where a decode row's guesses at the tokens to come are taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Speculate {
+    /// None are made.
+    #[default]
+    Off,
+    /// What followed the last `min` to `max` tokens, the more the better, where they stood before
+    /// in prompt or output; `tokens` of it in a step at most, fewer after wrong ones.
+    Ngram { tokens: NonZeroU8, min: u8, max: u8 },
+}
+
+impl Speculate {
+    /// By n-grams, where nothing more is said.
+    pub const NGRAM: Self =
+        Self::Ngram { tokens: NonZeroU8::MIN.saturating_add(3), min: 2, max: 4 };
+    /// Most tokens guessed in a row, and longest n-gram.
+    pub const MOST: u8 = 64;
+
+    /// `None` where a number is zero or too large, or `min` is above `max`.
+    pub fn ngram(tokens: u8, min: u8, max: u8) -> Option<Self> {
+        let tokens =
+            NonZeroU8::new(tokens).filter(|t| t.get() <= Self::MOST && max <= Self::MOST)?;
+        (1..=max).contains(&min).then_some(Self::Ngram { tokens, min, max })
+    }
 }
 
 /// A policy's text that is none.
@@ -321,6 +376,24 @@ text_forms!(
     |head, rest| match (head, rest) {
         ("on", []) => Some(PrefixCache::On),
         ("off", []) => Some(PrefixCache::Off),
+        _ => None,
+    }
+);
+
+text_forms!(
+    Speculate,
+    "speculation",
+    "off, ngram or ngram:TOKENS:MIN:MAX",
+    |s, f| match s {
+        Speculate::Off => f.write_str("off"),
+        Speculate::Ngram { tokens, min, max } => write!(f, "ngram:{tokens}:{min}:{max}"),
+    },
+    |head, rest| match (head, rest) {
+        ("off", []) => Some(Speculate::Off),
+        ("ngram", []) => Some(Speculate::NGRAM),
+        ("ngram", [tokens, min, max]) => {
+            Speculate::ngram(tokens.parse().ok()?, min.parse().ok()?, max.parse().ok()?)
+        }
         _ => None,
     }
 );

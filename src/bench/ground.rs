@@ -89,6 +89,16 @@ impl Ground {
         Self::Real(Box::new(Real { runner, card, limits, measured, block_picos }))
     }
 
+    /// The same simulated device with another link to host memory, in bytes a second.
+    pub fn with_link(&self, link: f64) -> Option<Self> {
+        let Self::Sim { name, cost: Cost::Roofline(roofline), limits, .. } = *self else {
+            return None;
+        };
+        let roofline = Roofline { link, ..roofline };
+        let block_picos = roofline.block_picos(limits.block_size);
+        Some(Self::Sim { name, cost: Cost::Roofline(roofline), block_picos, limits })
+    }
+
     pub fn is_real(&self) -> bool {
         matches!(self, Self::Real(_))
     }
@@ -184,6 +194,9 @@ impl Real {
             defaults: self.card.defaults,
             stop_ids: self.card.stop_ids.clone(),
             logit_rows: self.card.logit_rows,
+            tuned: self.card.tuned,
+            invariance: self.card.invariance,
+            products: self.card.products.clone(),
         }
     }
 }

@@ -20,7 +20,7 @@ pub use claims::CLAIMS;
 pub use ground::{Ground, Load, Seen};
 #[cfg(feature = "gpu")]
 pub use kernels::add_fma_shader;
-pub use kernels::{Ceilings, KernelBench, KernelMeasured, Wanted};
+pub use kernels::{Ceilings, KernelBench, KernelMeasured, Wanted, WayMeasured};
 pub use model::{BenchModel, Measured};
 pub use plot::{Axis, Plot, Series, Style, escape, figure};
 pub use quality::{PIECE, Quality, Scores};

@@ -1,7 +1,7 @@
 //! What a change of weights or of KV storage does to a model's answers: over a text, each next
 //! token's log-probability and the most likely one, of a reference and of a candidate.
 
-use crate::base::KvType;
+use crate::base::{Activations, KvType};
 use crate::model::{Batch, Model, ModelError, Options, Progress, Spec};
 use crate::record::{Device, Recording};
 use crate::weights::Weights;
@@ -37,17 +37,18 @@ pub struct Quality {
 }
 
 impl Scores {
-    /// Loads `weights` with a KV cache of type `kv` and runs the text through it.
+    /// Loads `weights` with a KV cache and products of these types and runs the text through it.
     pub fn of(
         weights: &Weights,
         device: &mut dyn Device,
-        kv: KvType,
+        (kv, activations): (KvType, Activations),
         ids: &[u32],
         progress: Progress<'_>,
     ) -> Result<Self, ModelError> {
         let context = Spec::read(weights)?.context.min(PIECE as u32);
         let options = Options {
             kv,
+            activations,
             block_size: 16,
             blocks: context.div_ceil(16),
             step_tokens_max: AT_ONCE,

@@ -1,13 +1,15 @@
 //! Where the time of a decode step goes: a plan of the real scheduler, the recording, the
-//! submission, the device, and what comes back. No engine, no text and no client around it.
+//! submission, the device, and what comes back. No engine, no text and no client around it. By
+//! turns with those, steps two of which are in the air: each is planned, recorded and submitted
+//! while the device runs the one before, from whose choice it goes on.
 
 use crate::base::{Limits, RequestId, SequenceId};
 use crate::model::{Batch, Model, Options, SampleResult, SampleRow, kernel_name};
-use crate::record::{Device, DeviceError, DeviceKind, Facts, Recording, Timing};
+use crate::record::{Device, DeviceError, DeviceKind, Facts, Pending, Recording, Timing};
 use crate::sched::{NewSequence, Outcome, Plan, Scheduler};
 use crate::trace::Event;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 /// Steps that are not counted: the first ones make what is made lazily.
@@ -15,6 +17,10 @@ const WARM: u32 = 2;
 
 /// Steps whose launches are timed.
 const TIMED: u32 = 3;
+
+/// After so many single steps come [`CHAIN`] of which two are in the air at a time.
+const TURN: u32 = 4;
+const CHAIN: u32 = 6;
 
 /// What a step consists of, in microseconds; of each the median of its own.
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize)]
@@ -52,6 +58,8 @@ pub struct StepMeasured {
     pub parts: StepParts,
     /// Percentage of a step that is not `device`.
     pub outside_percent: f64,
+    /// From one result to the next with two steps in the air; the median.
+    pub micros_in_flight: f64,
     pub tokens_per_second: f64,
     pub launches: usize,
     /// From further steps whose launches are timed one by one; empty where the device cannot.
@@ -102,14 +110,20 @@ impl World {
     }
 
     fn commit(&mut self, results: &[SampleResult]) {
+        let plan = std::mem::take(&mut self.plan);
+        self.commit_plan(&plan, results);
+        self.plan = plan;
+    }
+
+    fn commit_plan(&mut self, plan: &Plan, results: &[SampleResult]) {
         self.outcomes.clear();
         let tokens = results.iter().map(|r| r.token).chain(std::iter::repeat(0));
-        self.outcomes.extend(self.plan.rows.iter().zip(tokens).map(|(row, token)| Outcome {
+        self.outcomes.extend(plan.rows.iter().zip(tokens).map(|(row, token)| Outcome {
             sequence: row.sequence,
             token: row.samples.then_some(token),
             finish: None,
         }));
-        self.sched.commit(&self.plan, &self.outcomes, 0, &mut self.events);
+        self.sched.commit(plan, &self.outcomes, 0, &mut self.events);
     }
 }
 
@@ -137,7 +151,14 @@ impl StepBench {
 
     /// Positions that a sequence needs for `steps` steps at `depth`.
     pub fn positions(depth: u32, steps: u32) -> u32 {
-        depth.max(1).saturating_add(steps).saturating_add(WARM + TIMED + 1)
+        depth.max(1).saturating_add(Self::all_steps(steps))
+    }
+
+    /// Those that a measurement of `steps` consists of.
+    fn all_steps(steps: u32) -> u32 {
+        let single = steps.saturating_add(WARM);
+        let chains = single.div_ceil(TURN).saturating_mul(CHAIN);
+        single.saturating_add(chains).saturating_add(TIMED + 1)
     }
 
     /// `steps` steps of `batch` sequences that have `depth` tokens in the cache when they begin.
@@ -147,14 +168,16 @@ impl StepBench {
         depth: u32,
         steps: u32,
     ) -> Result<StepMeasured, DeviceError> {
-        let last = steps + WARM + TIMED + 1;
-        let mut world = World::new(&self.model.options, batch, depth, last);
+        let mut world = World::new(&self.model.options, batch, depth, Self::all_steps(steps));
         self.device.time_launches(false);
-        let mut found = Vec::new();
+        let (mut found, mut in_flight) = (Vec::new(), Vec::new());
         for step in 0..WARM + steps {
             let parts = self.step(&mut world, batch)?;
             if step >= WARM {
                 found.push(parts);
+            }
+            if step % TURN == TURN - 1 || step + 1 == WARM + steps {
+                self.chain(&mut world, batch, &mut in_flight)?;
             }
         }
         let floor = self.floor(steps)?;
@@ -182,6 +205,7 @@ impl StepBench {
             micros,
             parts,
             outside_percent: (100.0 * (1.0 - device / micros)).max(0.0),
+            micros_in_flight: median(in_flight),
             tokens_per_second: f64::from(batch) / micros * 1e6,
             launches: self.recording.commands.len(),
             kernels,
@@ -206,6 +230,37 @@ impl StepBench {
         Ok(StepParts { plan: plan + clock.lap(), record, submit, device, readback })
     }
 
+    /// Steps in a row, two in the air: the microseconds from one result to the next, but for those
+    /// at either end, where one flies alone.
+    fn chain(
+        &mut self,
+        world: &mut World,
+        batch: u32,
+        out: &mut Vec<f64>,
+    ) -> Result<(), DeviceError> {
+        let mut flights: VecDeque<(Plan, Pending)> = VecDeque::new();
+        let mut clock = Lap(Instant::now());
+        for sent in 0..=CHAIN {
+            if sent < CHAIN {
+                world.plan();
+                self.fill(world, batch)?;
+                self.model.record(&self.batch, &mut self.recording);
+                let pending = self.device.submit(&self.recording)?;
+                flights.push_back((std::mem::take(&mut world.plan), pending));
+            }
+            if sent == 0 {
+                continue;
+            }
+            let Some((plan, pending)) = flights.pop_front() else { break };
+            let finished = pollster::block_on(pending)?;
+            // Whichever batch it was, its samples are alike.
+            world.commit_plan(&plan, &self.model.results(&self.batch, &finished.bytes));
+            let micros = clock.lap();
+            out.extend((2..CHAIN).contains(&sent).then_some(micros));
+        }
+        Ok(())
+    }
+
     /// The plan as the model takes it.
     fn fill(&mut self, world: &World, batch: u32) -> Result<(), DeviceError> {
         let rows = &world.plan.rows;
@@ -217,10 +272,11 @@ impl StepBench {
             )));
         }
         self.batch.clear();
-        for row in rows {
-            let tokens = world.sched.tokens(row.sequence);
-            let (first, end) = (row.start as usize, (row.start + row.len) as usize);
-            let at = self.batch.push_row(&tokens[first..end], row.start, &[]);
+        for (row, place) in rows.iter().zip(0..) {
+            // One that is not known yet, the device knows.
+            let known = world.sched.tokens(row.sequence).get(row.start as usize);
+            let token = known.copied().unwrap_or(Batch::chosen(place));
+            let at = self.batch.push_row(&[token], row.start, &[]);
             self.batch.tables.extend(world.sched.blocks(row.sequence).iter().map(|b| b.0));
             self.batch.samples.push((at, SampleRow::default()));
         }

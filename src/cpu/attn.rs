@@ -2,9 +2,7 @@
 
 use super::Launch;
 use super::kv::Layout;
-use crate::kernels::attn::{
-    AttnMergeParams, AttnParams, ITEM_WORDS, MERGE_WORDS, SPLIT_KEYS, partial_values,
-};
+use crate::kernels::attn::{AttnMergeParams, AttnParams, ITEM_WORDS, MERGE_WORDS, partial_values};
 use rayon::prelude::*;
 use std::borrow::Cow;
 
@@ -111,10 +109,10 @@ pub fn attn_paged(launch: &mut Launch<'_>) {
             let seen = item[2] + t + 1;
             let mut total = Partial::empty(head_dim);
             let hidden = seen.saturating_sub(p.window);
-            let splits = item[4].max(hidden / SPLIT_KEYS)..item[5].min(seen.div_ceil(SPLIT_KEYS));
+            let splits = item[4].max(hidden / p.split)..item[5].min(seen.div_ceil(p.split));
             for split in splits {
-                let begin = hidden.max(split * SPLIT_KEYS);
-                let end = seen.min((split + 1) * SPLIT_KEYS);
+                let begin = hidden.max(split * p.split);
+                let end = seen.min((split + 1) * p.split);
                 let part = keys.attend(&q[at..at + head_dim], begin as usize, end as usize);
                 total.fold(&part.o, part.m, part.l);
             }
@@ -127,7 +125,7 @@ pub fn attn_paged(launch: &mut Launch<'_>) {
     for ((i, t, head), result) in rows.into_iter().zip(results) {
         let item = item_of(i);
         if item[6] == u32::MAX {
-            let at = (item[0] + t) as usize * p.q_stride as usize + head as usize * head_dim;
+            let at = (item[0] + t) as usize * p.out_stride as usize + head as usize * head_dim;
             for (out, o) in out[at..at + head_dim].iter_mut().zip(&result.o) {
                 *out = o / result.l;
             }
@@ -155,7 +153,7 @@ pub fn attn_merge(launch: &mut Launch<'_>) {
                 let part = &partial[slot as usize..][..head_dim + 2];
                 total.fold(&part[..head_dim], part[head_dim], part[head_dim + 1]);
             }
-            let at = (item[0] * p.q_stride) as usize + head as usize * head_dim;
+            let at = (item[0] * p.out_stride) as usize + head as usize * head_dim;
             for (out, o) in out[at..at + head_dim].iter_mut().zip(&total.o) {
                 *out = o / total.l;
             }

@@ -31,12 +31,12 @@ pub fn norm_rms(launch: &mut Launch<'_>) {
 pub fn norm_qk(launch: &mut Launch<'_>) {
     let p: NormQkParams = launch.params();
     let weights = [launch.read[0], launch.read[1]].map(bytemuck::cast_slice::<u32, f32>);
-    let shapes = [(p.q_groups, p.q_dim, p.q_stride), (p.k_groups, p.k_dim, p.k_stride)];
-    for ((x, w), (groups, dim, stride)) in launch.write.iter_mut().zip(weights).zip(shapes) {
-        let x: &mut [f32] = bytemuck::cast_slice_mut(x);
-        for t in 0..p.tokens as usize {
-            for group in 0..groups as usize {
-                let at = t * stride as usize + group * dim as usize;
+    let x: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    let shapes = [(0, p.q_groups, p.q_dim), (p.k_at, p.k_groups, p.k_dim)];
+    for (w, (first, groups, dim)) in weights.into_iter().zip(shapes) {
+        for t in 0..p.tokens {
+            for group in 0..groups {
+                let at = (t * p.x_stride + first + group * dim) as usize;
                 let x = &mut x[at..at + dim as usize];
                 let scale = inverse_rms(x, p.eps);
                 for (x, w) in x.iter_mut().zip(w) {
@@ -49,8 +49,8 @@ pub fn norm_qk(launch: &mut Launch<'_>) {
 
 pub fn rope_kv(launch: &mut Launch<'_>) {
     let p: RopeKvParams = launch.params();
-    let [k, v, table] = [0, 1, 2].map(|i| bytemuck::cast_slice::<u32, f32>(launch.read[i]));
-    let meta = launch.read[3];
+    let table: &[f32] = bytemuck::cast_slice(launch.read[0]);
+    let meta = launch.read[1];
     let (head_dim, half) = (p.head_dim as usize, p.rotary as usize / 2);
     let rotate = |head: &mut [f32], position: u32| {
         for i in 0..half {
@@ -62,8 +62,8 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
             head[to] = b * cos + a * sin;
         }
     };
-    let [q, k_cache, v_cache] = &mut launch.write[..] else { unreachable!("three bindings") };
-    let q: &mut [f32] = bytemuck::cast_slice_mut(q);
+    let [x, k_cache, v_cache] = &mut launch.write[..] else { unreachable!("three bindings") };
+    let x: &mut [f32] = bytemuck::cast_slice_mut(x);
     let layout = Layout::of(launch.variant, p.block_size, head_dim);
     let mut rotated = vec![0.0; head_dim];
     for t in 0..p.tokens as usize {
@@ -72,34 +72,41 @@ pub fn rope_kv(launch: &mut Launch<'_>) {
             let slot = meta[p.slots_at as usize + t];
             ((slot / p.block_size) as usize, (slot % p.block_size) as usize)
         };
+        let row = &mut x[t * p.x_stride as usize..];
         for head in 0..p.heads as usize {
-            let at = t * p.q_stride as usize + head * head_dim;
-            rotate(&mut q[at..at + head_dim], position);
+            let at = p.q_at as usize + head * head_dim;
+            rotate(&mut row[at..at + head_dim], position);
         }
         for kv in 0..p.kv_heads as usize {
-            let from = t * p.kv_stride as usize + kv * head_dim;
+            let [k, v] = [p.k_at, p.v_at].map(|at| &row[at as usize + kv * head_dim..][..head_dim]);
             let tile = block * p.kv_heads as usize + kv;
-            rotated.copy_from_slice(&k[from..from + head_dim]);
+            rotated.copy_from_slice(k);
             rotate(&mut rotated, position);
             layout.write(k_cache, tile, offset, &rotated);
             if p.values == 1 {
-                layout.write(v_cache, tile, offset, &v[from..from + head_dim]);
+                layout.write(v_cache, tile, offset, v);
             }
         }
     }
 }
 
+/// As lib/gates.
+pub(super) fn act(kind: u32, g: f32) -> f32 {
+    let u = 0.797_884_6 * (g + 0.044_715 * g * g * g);
+    g / (1.0 + if kind == 1 { -g } else { -2.0 * u }.exp())
+}
+
 pub fn act_glu(launch: &mut Launch<'_>) {
     let p: ActGluParams = launch.params();
-    let act: fn(f32) -> f32 = match launch.variant.imports["act"].as_str() {
-        "act_silu" => |g| g / (1.0 + (-g).exp()),
-        "act_gelu_tanh" => |g| g / (1.0 + (-2.0 * 0.797_884_6 * (g + 0.044_715 * g * g * g)).exp()),
-        other => unreachable!("`{other}` is in the variant table without a twin"),
-    };
-    let up: &[f32] = bytemuck::cast_slice(launch.read[0]);
-    let gate: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
-    for (i, (gate, up)) in gate.iter_mut().zip(up).take(p.count as usize).enumerate() {
-        *gate = if i as u32 % p.stride < p.dim { act(*gate) * up } else { 0.0 };
+    let x: &[f32] = bytemuck::cast_slice(launch.read[0]);
+    let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    let rows = x.chunks(p.x_stride.max(1) as usize).zip(y.chunks_mut(p.y_stride.max(1) as usize));
+    for (x, y) in rows.take((p.count / p.y_stride.max(1)) as usize) {
+        let (y, rest) = y.split_at_mut(p.dim as usize);
+        for (y, (gate, up)) in y.iter_mut().zip(x.iter().zip(&x[p.up_at as usize..])) {
+            *y = act(p.act, *gate) * up;
+        }
+        rest.fill(0.0);
     }
 }
 

@@ -1,12 +1,13 @@
 //! Twins of `moe_route`, `moe_group`, `mul_expert`, `moe_combine` and `mul_heads`.
 
 use super::Launch;
-use super::mul::{Strip, product};
+use super::mul::{Strip, product, sums};
 use super::quant::{Streams, format_of};
 use crate::kernels::experts::{
     MoeCombineParams, MoeGroupParams, MoeRouteParams, MulExpertParams, MulHeadsParams,
 };
-use crate::kernels::mul::MulParams;
+use crate::kernels::layout::K_BLOCK;
+use crate::kernels::mul::{MulParams, PACKED_WORDS};
 
 pub fn moe_route(launch: &mut Launch<'_>) {
     let p: MoeRouteParams = launch.params();
@@ -69,18 +70,20 @@ pub fn mul_expert(launch: &mut Launch<'_>) {
     let p: MulExpertParams = launch.params();
     let format = format_of(&launch.variant.imports["quant"]);
     let (quants, scales, route) = (launch.read[0], launch.read[1], launch.read[3]);
-    let x: &[f32] = bytemuck::cast_slice(launch.read[2]);
+    let packed = launch.variant.imports.contains_key("dots");
+    let x = launch.read[2];
     let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
     let (rows, x_stride) = (p.rows as usize, p.x_stride as usize);
+    let words = p.k_blocks * if packed { PACKED_WORDS } else { K_BLOCK };
     let tiles = &route[p.tiles_at as usize..];
     for tile in tiles[1..].chunks_exact(3).take(tiles[0] as usize) {
         let Some(expert) = tile[0].checked_sub(p.first_expert).filter(|e| *e < p.experts) else {
             continue;
         };
         let pairs = &route[p.list_at as usize..][tile[1] as usize..tile[2] as usize];
-        let gathered: Vec<f32> = pairs
+        let gathered: Vec<u32> = pairs
             .iter()
-            .flat_map(|pair| &x[(pair / p.x_div) as usize * x_stride..][..p.k_blocks as usize * 32])
+            .flat_map(|pair| &x[(pair / p.x_div) as usize * x_stride..][..words as usize])
             .copied()
             .collect();
         let w = Streams {
@@ -94,10 +97,10 @@ pub fn mul_expert(launch: &mut Launch<'_>) {
             k_blocks: p.k_blocks,
             segments: p.segments,
             tokens: pairs.len() as u32,
-            x_stride: p.k_blocks * 32,
+            x_stride: words,
             ..bytemuck::Zeroable::zeroed()
         };
-        let strip = |first, count| Strip { w, p: plain, x: &gathered, first, count };
+        let strip = |first, count| sums(packed, w, plain, &gathered, first..first + count);
         product(rows, strip, |token, column, sum| {
             y[pairs[token] as usize * p.y_stride as usize + column] = sum;
         });
@@ -147,7 +150,7 @@ pub fn mul_heads(launch: &mut Launch<'_>) {
             ..bytemuck::Zeroable::zeroed()
         };
         let x = &x[head * p.x_head as usize..];
-        let strip = |first, count| Strip { w, p: plain, x, first, count };
+        let strip = |first, count| Strip { w, p: plain, x, first, count }.run();
         product(rows, strip, |token, column, sum| {
             y[token * p.y_stride as usize + head * p.y_head as usize + column] = sum;
         });

@@ -3,12 +3,14 @@
 
 mod attn;
 mod block;
+mod dots;
 mod experts;
 mod kv;
 mod mul;
 mod quant;
 mod sample;
 
+use crate::base::{Invariance, counted};
 use crate::kernels::variants::{self, Variant};
 use crate::kernels::{self};
 use crate::record::{
@@ -32,7 +34,7 @@ impl Default for CpuDevice {
 
 fn facts() -> Facts {
     Facts {
-        name: format!("cpu, {} threads", rayon::current_num_threads()),
+        name: format!("cpu, {}", counted(rayon::current_num_threads() as u64, "thread")),
         backend: "cpu".into(),
         driver: String::new(),
         kind: DeviceKind::Cpu,
@@ -46,9 +48,11 @@ fn facts() -> Facts {
         f16: false,
         int64: false,
         texels: false,
-        matrix_units: false,
+        matrix_side: 0,
+        invariance: Invariance::On,
         timestamps: false,
         memory_bytes: None,
+        tuned: Vec::new(),
     }
 }
 
@@ -73,6 +77,11 @@ impl Launch<'_> {
 }
 
 impl CpuDevice {
+    /// From now on [`Device::facts`] say so.
+    pub fn set_invariance(&mut self, invariance: Invariance) {
+        self.facts.invariance = invariance;
+    }
+
     fn buffer(&self, id: BufferId) -> Result<&Vec<u32>, DeviceError> {
         let found = self.buffers.get(id.0 as usize).and_then(Option::as_ref);
         found.ok_or_else(|| DeviceError::Validation(format!("buffer {} does not exist", id.0)))
@@ -161,7 +170,10 @@ fn range(words: &[u32], offset: u64, bytes: u64) -> Result<&[u32], DeviceError> 
 fn run_twin(mut launch: Launch<'_>) {
     match launch.variant.shader.as_str() {
         "embed" => mul::embed(&mut launch),
-        "mul_mat" | "mul_vec" => mul::mul_mat(&mut launch),
+        "mul_mat" | "mul_vec" | "mul_gemm" => mul::mul_mat(&mut launch),
+        "mul_pack" => dots::mul_pack(&mut launch),
+        "mul_unit" => mul::mul_unit(&mut launch),
+        "to_halves" => mul::to_halves(&mut launch),
         "mul_expert" | "mul_expert_vec" => experts::mul_expert(&mut launch),
         "mul_heads" => experts::mul_heads(&mut launch),
         "moe_route" => experts::moe_route(&mut launch),

@@ -42,9 +42,9 @@ pub struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    /// Decodes k-block `kb` of rows `first..first + count`; the other lanes are left alone.
+    /// The words of k-block `kb` of rows `first..first + count`.
     #[inline(always)]
-    pub fn decode(&self, kb: usize, first: usize, count: usize, out: &mut Tile) {
+    fn words(&self, kb: usize, first: usize, count: usize) -> Words<'_> {
         let shape = stream_shape(self.format);
         let unit_blocks = shape.k_blocks as usize;
         let (unit, part) = (kb / unit_blocks, kb % unit_blocks);
@@ -63,7 +63,13 @@ impl Streams<'_> {
         }
         let at = unit * shape.scale_words as usize * self.rows + first;
         let scales = self.scales.get(at..).unwrap_or_default();
-        let words = Words { quants, scales, rows: self.rows, count, part };
+        Words { quants, scales, rows: self.rows, count, part }
+    }
+
+    /// Decodes k-block `kb` of rows `first..first + count`; the other lanes are left alone.
+    #[inline(always)]
+    pub fn decode(&self, kb: usize, first: usize, count: usize, out: &mut Tile) {
+        let words = self.words(kb, first, count);
         match self.format {
             Format::F32 => quant_f32(&words, out),
             Format::F16 => quant_f16(&words, out),
@@ -82,6 +88,85 @@ impl Streams<'_> {
             Format::IQ4_XS => quant_iq4_xs(&words, out),
         }
     }
+}
+
+/// A k-block of `LANES` rows for sums in whole numbers: value = d * code + m.
+pub struct Codes {
+    /// `[value][row]`.
+    pub codes: [[i32; LANES]; 32],
+    pub scales: CodeScales,
+}
+
+/// Scales of [`Codes`], by row.
+pub enum CodeScales {
+    One([f32; LANES]),
+    /// And an offset.
+    Affine([f32; LANES], [f32; LANES]),
+    /// One for each half of the values.
+    Halves([[f32; LANES]; 2]),
+}
+
+impl Codes {
+    #[inline(always)]
+    fn of(scales: CodeScales, code: impl Fn(usize, usize) -> i32) -> Self {
+        let row = |i| std::array::from_fn(|lane| code(i, lane));
+        Self { codes: std::array::from_fn(row), scales }
+    }
+}
+
+impl Streams<'_> {
+    /// K-block `kb` of rows `first..first + count`, of a format that products take so.
+    #[inline(always)]
+    pub fn codes(&self, kb: usize, first: usize, count: usize) -> Codes {
+        let w = &self.words(kb, first, count);
+        let d = || CodeScales::One(w.scale(0).map(f16_low));
+        let affine = || {
+            let (d, m) = pairs(w, 0);
+            CodeScales::Affine(d, m)
+        };
+        let four = |i: usize, lane: usize| nibble(w, i, lane).cast_signed();
+        let five = |high: &[u32; LANES], i: usize, lane: usize| {
+            four(i, lane) | (bit(high[lane], i) << 4).cast_signed()
+        };
+        match self.format {
+            Format::Q8_0 => Codes::of(d(), |i, lane| byte(w, i, lane)),
+            Format::Q4_0 => Codes::of(d(), |i, lane| four(i, lane) - 8),
+            Format::Q4_1 => Codes::of(affine(), four),
+            Format::Q5_0 => {
+                let high = w.scale(1);
+                Codes::of(d(), |i, lane| five(&high, i, lane) - 16)
+            }
+            Format::Q5_1 => {
+                let high = w.scale(1);
+                Codes::of(affine(), |i, lane| five(&high, i, lane))
+            }
+            Format::Q4_K => Codes::of(least_scales(w), four),
+            Format::Q5_K => {
+                let high = w.scale(5 + w.part);
+                Codes::of(least_scales(w), |i, lane| five(&high, i, lane))
+            }
+            Format::Q6_K => {
+                let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
+                let high = [w.scale(5 + 2 * w.part), w.scale(6 + 2 * w.part)];
+                let scale =
+                    |half: usize| std::array::from_fn(|lane| d[lane] * signed(pair[lane], half));
+                Codes::of(CodeScales::Halves([scale(0), scale(1)]), |i, lane| {
+                    let upper = two_bits(high[i / 16][lane], i) << 4;
+                    (four(i, lane) | upper.cast_signed()) - 32
+                })
+            }
+            other => unreachable!("{other} has no variant that takes bytes"),
+        }
+    }
+}
+
+/// Scale and least value of this k-block of Q4_K and Q5_K.
+#[inline(always)]
+fn least_scales(w: &Words) -> CodeScales {
+    let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
+    let scale = |lane: usize| d[lane] * (pair[lane] & 255) as f32;
+    let minimum = |lane: usize| -(least[lane] * (pair[lane] >> 8) as f32);
+    CodeScales::Affine(std::array::from_fn(scale), std::array::from_fn(minimum))
 }
 
 /// The format whose decoder is the import `quant_X`.
@@ -113,6 +198,13 @@ fn fill(out: &mut Tile, value: impl Fn(usize, usize) -> f32) {
 #[inline(always)]
 fn nibble(w: &Words, i: usize, lane: usize) -> u32 {
     (w.quants[i / 8][lane] >> (4 * (i % 8))) & 15
+}
+
+/// Value i of signed bytes, which lie as in `kernels::layout`.
+#[inline(always)]
+fn byte(w: &Words, i: usize, lane: usize) -> i32 {
+    let word = w.quants[i / 8 * 2 + i % 2][lane];
+    i32::from(word.to_le_bytes()[i % 8 / 2].cast_signed())
 }
 
 /// Bit i of a word for value i.
@@ -164,8 +256,7 @@ fn quant_bf16(w: &Words, out: &mut Tile) {
 #[inline(always)]
 fn quant_q8_0(w: &Words, out: &mut Tile) {
     let d = w.scale(0).map(f16_low);
-    let byte = |i: usize, lane: usize| (w.quants[i / 4][lane] >> (8 * (i % 4))) as i8;
-    fill(out, |i, lane| f32::from(byte(i, lane)) * d[lane]);
+    fill(out, |i, lane| byte(w, i, lane) as f32 * d[lane]);
 }
 
 #[inline(always)]

@@ -1,8 +1,9 @@
 //! What a face needs to know of the loaded model: names, tokenizer, template, defaults.
 
 use super::sampling::SamplingDefaults;
-use crate::base::TokenId;
+use crate::base::{Activations, Invariance, TokenId};
 use crate::text::{ChatTemplate, Tokenizer};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The loaded model as callers see it. Made once by the loader.
@@ -17,4 +18,11 @@ pub struct ModelCard {
     pub stop_ids: Vec<TokenId>,
     /// Rows of the output head: every id in or out lies below.
     pub logit_rows: u32,
+    /// Shapes of products whose kernels were chosen by what was measured on this device.
+    pub tuned: u32,
+    /// Whether an answer may depend on company.
+    pub invariance: Invariance,
+    /// What products take of the rows they read, by the format of their matrices; empty where
+    /// nothing is computed.
+    pub products: BTreeMap<String, Activations>,
 }

@@ -3,13 +3,13 @@
 
 use super::runner_api::{
     Capacity, KernelTime, NextIds, Probe, Probed, RunError, RunFuture, Runner, SampleInput,
-    Sampled, StepInput, StepOutput, SwapFuture, TokenLogprobs, Wanted,
+    Sampled, StepInput, StepOutput, StepRow, SwapFuture, TokenLogprobs, Wanted,
 };
-use crate::base::KvType;
-use crate::model::{Batch, Edit, Model, SampleResult, SampleRow, kernel_name};
-use crate::record::{Device, DeviceError, Facts, Finished, Recording, Timing};
+use crate::base::{Activations, KvType};
+use crate::model::{Batch, BatchRow, Edit, Model, SampleResult, SampleRow, kernel_name};
+use crate::record::{Device, DeviceError, Facts, Pending, Recording, Timing};
 use crate::sched::BlockSwap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Added to the logit of a token that may not be chosen. Finite, so that no NaN arises.
 const BANNED: f32 = -1e30;
@@ -18,10 +18,30 @@ const BANNED: f32 = -1e30;
 pub struct DeviceRunner {
     model: Model,
     device: Box<dyn Device>,
-    batch: Batch,
     recording: Recording,
+    /// Steps that were submitted, in their order.
+    flights: VecDeque<Flight>,
+    /// Batches that no flight needs, kept for their memory.
+    spare: Vec<Batch>,
     /// What host blocks hold.
     host: BTreeMap<u32, Box<[u8]>>,
+}
+
+/// A step that was submitted, and what its results mean.
+struct Flight {
+    pending: Pending,
+    batch: Batch,
+    asked: Vec<Asked>,
+}
+
+/// What a row asks for.
+enum Asked {
+    /// Log-probabilities of so many tokens that were given.
+    Given(usize),
+    /// So many hidden states.
+    Hidden(usize),
+    /// A token, with log-probabilities or without.
+    Token { logprobs: bool },
 }
 
 impl DeviceRunner {
@@ -29,8 +49,9 @@ impl DeviceRunner {
         Self {
             model,
             device,
-            batch: Batch::default(),
             recording: Recording::default(),
+            flights: VecDeque::new(),
+            spare: Vec::new(),
             host: BTreeMap::new(),
         }
     }
@@ -39,39 +60,49 @@ impl DeviceRunner {
         &self.model
     }
 
-    fn fill(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
-        self.batch.clear();
+    fn fill(&self, input: StepInput<'_>, batch: &mut Batch) -> Result<(), RunError> {
+        batch.clear();
         let size = self.model.options.block_size;
-        self.batch.copies.extend(input.copies.iter().map(|c| (c.from.0, c.to.0)));
+        batch.copies.extend(input.copies.iter().map(|c| (c.from.0, c.to.0)));
+        let before = self.flights.back().map(|flight| &flight.batch);
+        let answers: Vec<u32> =
+            before.map(|batch| sampled_rows(batch).collect()).unwrap_or_default();
         for row in input.rows {
             let needed = (row.start + row.tokens.len() as u32).div_ceil(size) as usize;
             let blocks = row.blocks.get(..needed).ok_or_else(|| {
                 let (have, sequence) = (row.blocks.len(), row.sequence);
                 RunError::Device(format!("sequence {sequence} has {have} of {needed} blocks"))
             })?;
-            let first = self.batch.tokens.len() as u32;
-            self.batch.rows.push(crate::model::BatchRow {
+            let first = batch.tokens.len() as u32;
+            batch.rows.push(BatchRow {
                 first,
                 len: row.tokens.len() as u32,
                 start: row.start,
-                table: self.batch.tables.len() as u32,
+                table: batch.tables.len() as u32,
             });
-            self.batch.tokens.extend_from_slice(row.tokens);
-            self.batch.tables.extend(blocks.iter().map(|b| b.0));
-            if let Some(probe) = &row.probe {
-                self.probe(first, probe);
+            match row.chosen {
+                None => batch.tokens.extend_from_slice(row.tokens),
+                Some(answer) => {
+                    let missing = || RunError::Device(format!("no answer {answer} is in the air"));
+                    let sample = answers.get(answer as usize).ok_or_else(missing)?;
+                    batch.tokens.push(Batch::chosen(*sample));
+                }
             }
-            if let Some(sample) = &row.sample {
-                let number = self.batch.samples.len() as u32;
-                let first_edit = self.batch.edits.len() as u32;
-                edits(number, sample, &mut self.batch.edits);
-                let edits = self.batch.edits.len() as u32 - first_edit;
-                let last = first + row.tokens.len() as u32 - 1;
-                self.batch.samples.push((last, sample_row(sample, first_edit, edits)));
+            batch.tables.extend(blocks.iter().map(|b| b.0));
+            if let Some(probe) = &row.probe {
+                ask(batch, first, probe);
+            }
+            for sample in row.samples() {
+                let number = batch.samples.len() as u32;
+                let first_edit = batch.edits.len() as u32;
+                edits(number, &sample, &mut batch.edits);
+                let edits = batch.edits.len() as u32 - first_edit;
+                let last = first + (sample.position - row.start) - 1;
+                batch.samples.push((last, sample_row(&sample, first_edit, edits)));
             }
         }
-        if self.batch.edits.len() > self.model.edits_max() as usize {
-            let (have, most) = (self.batch.edits.len(), self.model.edits_max());
+        if batch.edits.len() > self.model.edits_max() as usize {
+            let (have, most) = (batch.edits.len(), self.model.edits_max());
             return Err(RunError::Device(format!(
                 "{have} changed logits in a step, at most {most}"
             )));
@@ -79,27 +110,40 @@ impl DeviceRunner {
         Ok(())
     }
 
+    fn submit(&mut self, input: StepInput<'_>, batch: &mut Batch) -> Result<Pending, RunError> {
+        self.fill(input, batch)?;
+        if input.sampling().any(|(_, sample)| sample.guide.is_some()) {
+            return self.submit_guided(input, batch);
+        }
+        self.model.record(batch, &mut self.recording);
+        Ok(self.device.submit(&self.recording)?)
+    }
+
     /// A step some of whose rows are held to grammars: while the device computes the layers, the
     /// masks come from other threads.
-    async fn run_guided(&mut self, input: StepInput<'_>) -> Result<Finished, RunError> {
+    fn submit_guided(
+        &mut self,
+        input: StepInput<'_>,
+        batch: &mut Batch,
+    ) -> Result<Pending, RunError> {
         self.recording.clear();
-        let meta = self.model.record_layers(&self.batch, &mut self.recording);
+        let meta = self.model.record_layers(batch, &mut self.recording);
         let layers = self.device.submit(&self.recording)?;
-        // The batch's samples of sequences, in their order; the others' tokens are given.
-        let samples = self.batch.samples.iter().enumerate();
-        let chosen: Vec<_> = samples.filter(|(_, s)| s.1.given == 0).map(|(at, _)| at).collect();
+        let chosen: Vec<_> = sampled_rows(batch).collect();
         for (at, (_, sample)) in chosen.into_iter().zip(input.sampling()) {
             if let Some(mask) = sample.guide.and_then(NextIds::mask) {
-                self.batch.hold(at, &mask);
+                batch.hold(at as usize, &mask);
             }
         }
         self.recording.clear();
-        self.model.record_answers(&self.batch, &meta, &mut self.recording);
+        self.model.record_answers(batch, &meta, &mut self.recording);
         let answers = self.device.submit(&self.recording)?;
-        let layers = layers.await?;
-        let mut answers = answers.await?;
-        answers.timings.extend(layers.timings);
-        Ok(answers)
+        Ok(Box::pin(async move {
+            let layers = layers.await?;
+            let mut answers = answers.await?;
+            answers.timings.extend(layers.timings);
+            Ok(answers)
+        }))
     }
 
     pub fn facts(&self) -> &Facts {
@@ -111,39 +155,61 @@ impl DeviceRunner {
         self.model.options.kv
     }
 
-    /// Asks about tokens of the row whose first token is `first`.
-    fn probe(&mut self, first: u32, probe: &Probe<'_>) {
-        let tokens = first + probe.first..first + probe.first + probe.count;
-        match probe.wanted {
-            Wanted::Logprobs { next, top } => {
-                let row =
-                    |&id: &u32| SampleRow { given: id + 1, top: top + 1, ..Default::default() };
-                self.batch.samples.extend(tokens.zip(next.iter().map(row)));
-            }
-            Wanted::Hidden => self.batch.hidden.extend(tokens),
-        }
+    /// How products take what they read, where their formats let them choose.
+    pub fn activations(&self) -> Activations {
+        self.model.options.activations
     }
 
     /// What came back, dealt out to the rows that asked.
-    fn answers(&self, input: StepInput<'_>, bytes: &[u8]) -> Option<StepOutput> {
-        let mut results = self.model.results(&self.batch, bytes).into_iter();
-        let mut states = self.model.hidden(&self.batch, bytes).into_iter();
+    fn answers(&self, flight: &Flight, bytes: &[u8]) -> Option<StepOutput> {
+        let mut results = self.model.results(&flight.batch, bytes).into_iter();
+        let mut states = self.model.hidden(&flight.batch, bytes).into_iter();
         let mut output = StepOutput::default();
-        for row in input.rows {
-            if let Some(probe) = &row.probe {
-                let count = probe.count as usize;
-                output.probed.push(match probe.wanted {
-                    Wanted::Logprobs { .. } => scored(results.by_ref().take(count)),
-                    Wanted::Hidden => Probed::Hidden(states.by_ref().take(count).collect()),
-                });
-            }
-            if let Some(sample) = &row.sample {
-                let wanted = sample.sampling.logprobs.is_some();
-                output.sampled.push(sampled(results.next()?, wanted));
+        for asked in &flight.asked {
+            match *asked {
+                Asked::Given(count) => output.probed.push(scored(results.by_ref().take(count))),
+                Asked::Hidden(count) => {
+                    output.probed.push(Probed::Hidden(states.by_ref().take(count).collect()));
+                }
+                Asked::Token { logprobs } => {
+                    output.sampled.push(sampled(results.next()?, logprobs));
+                }
             }
         }
         Some(output)
     }
+}
+
+/// The samples of a batch that choose a token of a sequence; the others' are given.
+fn sampled_rows(batch: &Batch) -> impl Iterator<Item = u32> {
+    (0..).zip(&batch.samples).filter(|(_, sample)| sample.1.given == 0).map(|(at, _)| at)
+}
+
+/// Asks about tokens of the row whose first token is `first`.
+fn ask(batch: &mut Batch, first: u32, probe: &Probe<'_>) {
+    let tokens = first + probe.first..first + probe.first + probe.count;
+    match probe.wanted {
+        Wanted::Logprobs { next, top } => {
+            let row = |&id: &u32| SampleRow { given: id + 1, top: top + 1, ..Default::default() };
+            batch.samples.extend(tokens.zip(next.iter().map(row)));
+        }
+        Wanted::Hidden => batch.hidden.extend(tokens),
+    }
+}
+
+/// What the rows ask for, in the order of their answers.
+fn asked(input: StepInput<'_>) -> Vec<Asked> {
+    let of_row = |row: &StepRow<'_>, all: &mut Vec<Asked>| {
+        all.extend(row.probe.as_ref().map(|probe| match probe.wanted {
+            Wanted::Logprobs { .. } => Asked::Given(probe.count as usize),
+            Wanted::Hidden => Asked::Hidden(probe.count as usize),
+        }));
+        let token = |s: SampleInput<'_>| Asked::Token { logprobs: s.sampling.logprobs.is_some() };
+        all.extend(row.samples().map(token));
+    };
+    let mut all = Vec::new();
+    input.rows.iter().for_each(|row| of_row(row, &mut all));
+    all
 }
 
 /// The launches of a step, summed by kernel.
@@ -275,26 +341,37 @@ impl Runner for DeviceRunner {
 
     fn capacity(&self) -> Capacity {
         let options = &self.model.options;
-        Capacity { tokens: options.step_tokens_max, sequences: options.sequences_max }
+        let (tokens, sequences) = (options.step_tokens_max, options.sequences_max);
+        Capacity { tokens, sequences, flights: 2 }
     }
 
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         Box::pin(async move {
-            self.fill(input)?;
-            let finished = match input.sampling().any(|(_, sample)| sample.guide.is_some()) {
-                false => {
-                    self.model.record(&self.batch, &mut self.recording);
-                    self.device.submit(&self.recording)?.await?
-                }
-                true => self.run_guided(input).await?,
-            };
-            let expected = self.batch.samples.len();
+            self.launch(input)?;
+            self.land().await
+        })
+    }
+
+    fn launch(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
+        let mut batch = self.spare.pop().unwrap_or_default();
+        let pending = self.submit(input, &mut batch)?;
+        self.flights.push_back(Flight { pending, batch, asked: asked(input) });
+        Ok(())
+    }
+
+    fn land<'a>(&'a mut self) -> RunFuture<'a> {
+        Box::pin(async move {
+            let none = || RunError::Device("no step is in the air".to_string());
+            let mut flight = self.flights.pop_front().ok_or_else(none)?;
+            let finished = (&mut flight.pending).await.inspect_err(|_| self.flights.clear())?;
+            let expected = flight.batch.samples.len();
             let short = || {
-                let found = self.model.results(&self.batch, &finished.bytes).len();
+                let found = self.model.results(&flight.batch, &finished.bytes).len();
                 RunError::WrongCount { expected, found }
             };
-            let mut output = self.answers(input, &finished.bytes).ok_or_else(short)?;
+            let mut output = self.answers(&flight, &finished.bytes).ok_or_else(short)?;
             output.kernels = by_kernel(&finished.timings);
+            self.spare.push(flight.batch);
             Ok(output)
         })
     }

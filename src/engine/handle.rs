@@ -1,6 +1,7 @@
 //! The way into the engine from other threads: submit, cancel, drain, stop, status.
 
 use super::card::ModelCard;
+use super::draft::Reach;
 use super::guided::Guided;
 use super::output::{Generation, SettingError, SubmitError};
 use super::probe::{Collected, Question};
@@ -199,6 +200,8 @@ impl EngineHandle {
             arrived: 0,
             timeout_ms: request.timeout_ms,
             produced: 0,
+            drafts: Vec::new(),
+            reach: Reach::default(),
             cached_tokens: 0,
             asked: request.question.map(|asked| Collected::new(asked, prompt_tokens)),
             guide: request.grammar.clone().map(Guided::start),
@@ -265,7 +268,7 @@ impl EngineHandle {
     /// Changes limits from the next step on. What the pool and the device fix cannot change.
     pub fn set_limits(&self, limits: Limits) -> Result<(), SettingError> {
         LimitsFixed::check(&self.shared.limits, &limits)?;
-        let Capacity { tokens, sequences } = self.shared.capacity;
+        let Capacity { tokens, sequences, .. } = self.shared.capacity;
         for (field, asked, most) in [
             ("step_tokens_max", limits.step_tokens_max, tokens),
             ("sequences_max", limits.sequences_max, sequences),

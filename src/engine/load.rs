@@ -4,17 +4,19 @@
 use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
 use super::runner_api::{RunError, Runner};
-use super::sampling::SamplingDefaults;
-use crate::base::{BlockId, Clock, KvType, Limits, TokenId};
+use super::sampling::{GenerateRequest, SamplingDefaults};
+use crate::base::{Activations, BlockId, Clock, Invariance, KvType, Limits, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
 use crate::sched::BlockSwap;
 use crate::text::{
     ChatTemplate, ChosenTemplate, TemplateSources, TextError, Tokenizer, TokenizerExtra, Vocab,
-    token_ids,
+    setting, token_ids,
 };
-use crate::trace::Work;
-use crate::weights::{GgufMeta, HfMeta, Meta, Weights, WeightsError};
+use crate::trace::{Header, Made, Work};
+use crate::weights::{GgufMeta, Meta, Weights, WeightsError};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Why a model could not be made ready.
@@ -26,6 +28,9 @@ pub enum LoadError {
     Model(#[from] ModelError),
     #[error("{file}: {error}")]
     Text { file: String, error: TextError },
+    /// A fault of this program, or of a library, that the file brought about.
+    #[error("the model could not be loaded: {0} (a panic; its place is told above)")]
+    Panicked(String),
     #[error("{file}: there is no tokenizer.json beside the weights")]
     NoTokenizer { file: String },
     #[error(transparent)]
@@ -52,9 +57,13 @@ pub struct LoadOptions {
     pub kv_memory: Option<u64>,
     /// How the KV cache is stored; f16, on software devices f32.
     pub kv: Option<KvType>,
+    /// How products take what they read, where their formats let them choose.
+    pub activations: Activations,
     /// Bytes of host memory for preempted sequences, taken as needed; as much as the KV cache, at
     /// most 1 GiB.
     pub swap_memory: Option<u64>,
+    /// Steps in the air at once, 1 or 2; 1.
+    pub steps_in_flight: Option<u32>,
     /// Tokens per KV block; 16.
     pub block_size: Option<u32>,
     /// The name it is served under; the file's.
@@ -124,6 +133,7 @@ impl Sizes {
             .max(sequences.min(fits));
         let options = Options {
             kv,
+            activations: wanted.activations,
             block_size,
             blocks,
             step_tokens_max,
@@ -153,8 +163,26 @@ pub struct Loaded {
     pub measured: Vec<(Work, u64)>,
     /// Time of moving one block to host memory or back; 0 where that is off.
     pub block_picos: u64,
+    /// Steps in the air at once.
+    pub steps_in_flight: u32,
     /// Worth telling the operator.
     pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// How an engine over it is made, for recordings.
+    pub fn header(&self) -> Header {
+        let measured = self.measured.iter();
+        let made = Made {
+            device: self.runner.facts().name.clone(),
+            kv: Some(self.runner.kv()),
+            activations: self.runner.activations(),
+            invariance: self.runner.facts().invariance,
+            measured: measured.map(|(work, micros)| (work.tokens, work.pairs, *micros)).collect(),
+            block_picos: self.block_picos,
+        };
+        Header { model: self.card.name.clone(), engine: Some(made), ..Header::default() }
+    }
 }
 
 /// As [`load_async`]; waits for the device.
@@ -180,21 +208,12 @@ pub async fn load_async(
     progress: Progress<'_>,
 ) -> Result<Loaded, LoadError> {
     let mut warnings = Vec::new();
-    let card = read_card(weights, sizes.spec.vocab, wanted, &mut warnings)?;
+    let mut card = read_card(weights, sizes.spec.vocab, wanted, &mut warnings)?;
+    card.tuned = device.facts().tuned.len() as u32;
+    card.invariance = device.facts().invariance;
     let model = Model::load(weights, device.as_mut(), sizes.options, progress)?;
-    if model.options.blocks < sizes.options.blocks {
-        let mib = |blocks: u32| {
-            let tokens = u64::from(blocks) * u64::from(model.options.block_size);
-            (tokens * model.spec.kv_bytes_per_token(model.options.kv)) >> 20
-        };
-        warnings.push(format!(
-            "the device has not the memory for {} MiB of KV cache; it holds {} MiB now, and a \
-             sequence may have {} tokens (--kv-memory and --ctx-size choose other sizes)",
-            mib(sizes.options.blocks),
-            mib(model.options.blocks),
-            model.options.context_max
-        ));
-    }
+    card.products = model.activations();
+    warn_of(&model, sizes, weights.name(), &mut warnings);
     self_check(&model, device.as_mut()).await?;
     let mut measured = Vec::new();
     let step_tokens_max = match wanted.step_tokens {
@@ -216,8 +235,53 @@ pub async fn load_async(
     let mut runner = DeviceRunner::new(model, device);
     let block_picos = measure_swap(&mut runner, &limits, clock).await?;
     let (spec, kv) = (&runner.model().spec, runner.model().options.kv);
-    let kv_identity = format!("{} {kv:?} {spec:?}", weights.name());
-    Ok(Loaded { runner, card, limits, kv_identity, measured, block_picos, warnings })
+    let mut kv_identity = format!("{} {kv:?} {spec:?}", weights.name());
+    if wanted.activations != Activations::F32 {
+        kv_identity += &format!(" {:?}", wanted.activations);
+    }
+    if runner.facts().matrix_side > 0 {
+        kv_identity += " matrix units";
+    }
+    if runner.facts().invariance == Invariance::Off {
+        kv_identity += " invariance off";
+    }
+    Ok(Loaded {
+        runner,
+        card,
+        limits,
+        kv_identity,
+        measured,
+        block_picos,
+        steps_in_flight: wanted.steps_in_flight.unwrap_or(1),
+        warnings,
+    })
+}
+
+/// What the device had no room for, and what the file does not hold.
+fn warn_of(model: &Model, sizes: &Sizes, file: &str, warnings: &mut Vec<String>) {
+    if model.options.blocks < sizes.options.blocks {
+        let mib = |blocks: u32| {
+            let tokens = u64::from(blocks) * u64::from(model.options.block_size);
+            (tokens * model.spec.kv_bytes_per_token(model.options.kv)) >> 20
+        };
+        warnings.push(format!(
+            "the device has not the memory for {} MiB of KV cache; it holds {} MiB now, and a \
+             sequence may have {} tokens (--kv-memory and --ctx-size choose other sizes)",
+            mib(sizes.options.blocks),
+            mib(model.options.blocks),
+            model.options.context_max
+        ));
+    }
+    if let Some(first) = model.blank.first() {
+        let more = match model.blank.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and of {more} more)"),
+        };
+        warnings.push(format!(
+            "every byte of tensor `{first}`{more} is zero; is {file} a download that was not \
+             finished?"
+        ));
+    }
 }
 
 fn host_blocks(bytes: Option<u64>, model: &Model) -> u32 {
@@ -299,7 +363,11 @@ pub fn read_card(
     let text = |error| LoadError::Text { file: weights.name().into(), error };
     let (tokenizer, ends, defaults) = match weights.meta() {
         Meta::Gguf(meta) => {
-            let tokenizer = Tokenizer::from_vocab(gguf_vocab(meta)?).map_err(text)?;
+            let vocab = gguf_vocab(meta)?;
+            if vocab.token_types.is_empty() {
+                warnings.push(UNTYPED.to_string());
+            }
+            let tokenizer = Tokenizer::from_vocab(vocab).map_err(text)?;
             (tokenizer, Vec::new(), SamplingDefaults::default())
         }
         Meta::Hf(meta) => {
@@ -310,14 +378,21 @@ pub fn read_card(
             let mut extra = TokenizerExtra::from_config(config.as_deref()).map_err(text)?;
             extra.logit_rows = Some(vocab);
             let tokenizer = Tokenizer::from_json(&json, extra).map_err(text)?;
-            let mut ends = token_ids(meta.get("eos_token_id"));
-            let generation = meta.generation.as_ref();
-            ends.extend(token_ids(generation.and_then(|g| g.get("eos_token_id"))));
-            (tokenizer, ends, defaults(meta))
+            let mut ends = token_ids(&meta.config, "config.json", "eos_token_id").map_err(text)?;
+            let mut own = SamplingDefaults::default();
+            if let Some(config) = &meta.generation {
+                ends.extend(token_ids(config, GENERATION, "eos_token_id").map_err(text)?);
+                own = defaults(config).map_err(text)?;
+            }
+            (tokenizer, ends, own)
         }
     };
     let mut stop_ids = tokenizer.stop_ids(&ends);
-    stop_ids.retain(|id| *id < vocab);
+    for id in stop_ids.extract_if(.., |id| *id >= vocab) {
+        warnings.push(format!(
+            "eos_token_id {id} lies outside the vocabulary of {vocab} tokens, so it ends no answer"
+        ));
+    }
     let template = match template(weights, &tokenizer, wanted) {
         Ok(template) => template,
         Err(error) if wanted.template.is_some() => return Err(text(error)),
@@ -327,9 +402,29 @@ pub fn read_card(
         }
     };
     let name = wanted.name.clone().unwrap_or_else(|| short_name(weights.name()));
-    let tokenizer = Arc::new(tokenizer);
-    Ok(ModelCard { name, tokenizer, template, defaults, stop_ids, logit_rows: vocab })
+    let card = ModelCard {
+        name,
+        tokenizer: Arc::new(tokenizer),
+        template,
+        defaults,
+        stop_ids,
+        logit_rows: vocab,
+        tuned: 0,
+        invariance: Invariance::On,
+        products: BTreeMap::new(),
+    };
+    if let Err(error) = GenerateRequest::default().sampling(&card) {
+        warnings.push(format!("{GENERATION}: {error}; a request must say it, or is refused"));
+    }
+    Ok(card)
 }
+
+/// Said of a GGUF file whose tokens have no types.
+const UNTYPED: &str = "tokenizer.ggml.token_type is missing: the tokens that ids such as \
+    eos_token_id name, and those written <|like this|>, are taken for control tokens; any others \
+    count as text";
+
+const GENERATION: &str = "generation_config.json";
 
 /// The last part of a path, without `.gguf`.
 fn short_name(path: &str) -> String {
@@ -345,7 +440,9 @@ pub fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
     };
     let id = |key: &str| -> Result<Option<TokenId>, WeightsError> {
         let key = format!("tokenizer.ggml.{key}_token_id");
-        Ok(meta.find_u64(&key)?.and_then(|id| u32::try_from(id).ok()))
+        // One id, or a list of equal ones, each an id.
+        meta.find_u64(&key)?;
+        Ok(meta.find_u32s(&key)?.and_then(|ids| ids.first().copied()))
     };
     let model = meta.str("tokenizer.ggml.model")?;
     // Phi 4 has the same architecture, with another vocabulary that does not.
@@ -370,17 +467,25 @@ pub fn gguf_vocab(meta: &GgufMeta) -> Result<Vocab, WeightsError> {
 }
 
 /// What generation_config.json says of sampling.
-fn defaults(meta: &HfMeta) -> SamplingDefaults {
-    let Some(config) = &meta.generation else { return SamplingDefaults::default() };
-    let number = |key: &str| config.get(key).and_then(serde_json::Value::as_f64).map(|v| v as f32);
-    let greedy = config.get("do_sample").and_then(serde_json::Value::as_bool) == Some(false);
-    SamplingDefaults {
-        temperature: if greedy { Some(0.0) } else { number("temperature") },
-        top_k: number("top_k").map(|k| k as u32),
-        top_p: number("top_p"),
-        min_p: number("min_p"),
-        repetition_penalty: number("repetition_penalty"),
-    }
+fn defaults(config: &Value) -> Result<SamplingDefaults, TextError> {
+    let number = |key: &str| {
+        setting(config, GENERATION, key, "a number", |v| v.as_f64().map(|number| number as f32))
+    };
+    // -1 stands for all of them in other programs, as 0 does here.
+    let count = |v: &Value| match v.as_f64() {
+        Some(-1.0) => Some(0),
+        Some(k) if k >= 0.0 && k.fract() == 0.0 && k <= f64::from(u32::MAX) => Some(k as u32),
+        _ => None,
+    };
+    let sampled = setting(config, GENERATION, "do_sample", "true or false", Value::as_bool)?;
+    let temperature = number("temperature")?;
+    Ok(SamplingDefaults {
+        temperature: if sampled == Some(false) { Some(0.0) } else { temperature },
+        top_k: setting(config, GENERATION, "top_k", "a count of tokens", count)?,
+        top_p: number("top_p")?,
+        min_p: number("min_p")?,
+        repetition_penalty: number("repetition_penalty")?,
+    })
 }
 
 fn template(
@@ -397,14 +502,17 @@ pub fn template_source(
     weights: &Weights,
     explicit: Option<&str>,
 ) -> Result<Option<ChosenTemplate>, TextError> {
-    let file = weights.side_file("chat_template.jinja").ok().flatten();
+    let unread = |file, error: WeightsError| TextError::File { file, reason: error.to_string() };
+    let jinja = "chat_template.jinja";
+    let file = weights.side_file(jinja).map_err(|error| unread(jinja, error))?;
     let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let mut sources =
         TemplateSources { explicit, jinja_file: file.as_deref(), ..TemplateSources::default() };
     match weights.meta() {
         Meta::Hf(meta) => sources.tokenizer_config = meta.tokenizer.as_ref(),
         Meta::Gguf(meta) => {
-            sources.gguf = meta.find_str("tokenizer.chat_template").ok().flatten();
+            let key = "tokenizer.chat_template";
+            sources.gguf = meta.find_str(key).map_err(|error| unread(key, error))?;
         }
     }
     sources.choose(false)

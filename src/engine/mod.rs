@@ -7,8 +7,10 @@
 mod card;
 mod convert;
 mod device_runner;
+mod draft;
 mod drive;
 mod fable;
+mod flight;
 mod guided;
 mod handle;
 mod load;
@@ -26,9 +28,10 @@ mod table;
 pub use card::ModelCard;
 pub use convert::{ConvertError, convert};
 pub use device_runner::DeviceRunner;
+pub use draft::draft;
 #[cfg(not(target_arch = "wasm32"))]
 pub use drive::{THREAD_NAME, spawn};
-pub use fable::fable;
+pub use fable::{fable, fable_tokenizer};
 pub use handle::EngineHandle;
 #[cfg(not(target_arch = "wasm32"))]
 pub use load::load;

@@ -10,7 +10,7 @@ use super::runner_api::Runner;
 use super::sampling::{GenerateRequest, InvalidField};
 use super::steps::{Engine, EngineConfig};
 use super::table::{Request, Sender};
-use crate::base::{Clock, Limits, Policies, RequestId, SequenceId, TokenId};
+use crate::base::{Clock, Limits, LimitsError, Policies, RequestId, SequenceId, TokenId};
 use crate::trace::{
     Asked, Event, EvictReason, FinishReason, LimitsReason, PreemptReason, Sink, Stamped, Work,
 };
@@ -90,6 +90,8 @@ fn request(asked: &Asked, prompt: Vec<TokenId>) -> GenerateRequest {
 pub enum ReplayError {
     #[error("the recording does not begin with limits and policies: record from the start")]
     NoStart,
+    #[error("LimitsChanged at the start of the recording: {0}")]
+    Limits(#[from] LimitsError),
     #[error(
         "the recording lost {0} events: a replay needs all of them, so record to a faster disk"
     )]
@@ -169,9 +171,10 @@ impl Sink for Seen {
     }
 }
 
-/// Kernel times are of the device alone, and differ in every run.
+/// Kernel times are of the device alone, and differ in every run; hashes of blocks follow from
+/// their tokens, and older recordings do not tell them.
 fn comes_of_decisions(event: &Event) -> bool {
-    !matches!(event, Event::KernelTimed { .. } | Event::Unknown)
+    !matches!(event, Event::KernelTimed { .. } | Event::BlocksHashed { .. } | Event::Unknown)
 }
 
 /// What is known of a recorded step beside its events.
@@ -179,11 +182,15 @@ fn comes_of_decisions(event: &Event) -> bool {
 struct StepTimes {
     plan: u64,
     build: u64,
-    device: u64,
+    /// When it came back.
+    ran: u64,
+    /// When it was begun, where that was before the step before it came back.
+    ahead: Option<u64>,
     /// Of moving blocks, if some were moved.
     swap: Option<u64>,
-    /// Sequences whose callers left, or read too slowly, with the token of this step.
-    left: Vec<SequenceId>,
+    /// Sequences whose callers left, or read too slowly, and with which token of this step: of
+    /// several, where guesses were right.
+    left: Vec<(SequenceId, usize)>,
 }
 
 /// The limits that a runner needs so that the recording can run on it: the largest of all.
@@ -203,7 +210,7 @@ struct Replay<'a, R: Runner> {
     engine: Engine<R>,
     clock: Arc<RecordedClock>,
     seen: Seen,
-    /// Without kernel times.
+    /// Those that [`comes_of_decisions`] keeps.
     recorded: Vec<&'a Stamped>,
     at: usize,
     times: BTreeMap<u64, StepTimes>,
@@ -234,6 +241,8 @@ pub fn replay<R: Runner>(
     config.policies = policies;
     (config.measured, config.block_picos) = (known.measured, known.block_picos);
     config.record_requests = true;
+    let ahead = events.iter().any(|e| matches!(e.event, Event::StepAhead { .. }));
+    config.steps_in_flight = if ahead { 2 } else { 1 };
     config.sinks.push(Box::new(seen.clone()));
     let engine = Engine::new(runner, card, config);
     let recorded: Vec<_> = events.iter().filter(|e| comes_of_decisions(&e.event)).collect();
@@ -265,7 +274,10 @@ fn start(events: &[Stamped]) -> Result<(Limits, Policies), ReplayError> {
     let whole = events.first().is_none_or(|first| first.seq == 0);
     match (limits, policies) {
         (Some(_), Some(_)) if arrived && !asked => Err(ReplayError::NoPrompts),
-        (Some(limits), Some(policies)) if whole => Ok((limits, policies)),
+        (Some(limits), Some(policies)) if whole => {
+            limits.check()?;
+            Ok((limits, policies))
+        }
         _ => Err(ReplayError::NoStart),
     }
 }
@@ -274,28 +286,51 @@ fn start(events: &[Stamped]) -> Result<(Limits, Policies), ReplayError> {
 /// commit a sequence ends right after its token, before the next row's.
 fn step_times(events: &[&Stamped]) -> BTreeMap<u64, StepTimes> {
     let mut all: BTreeMap<u64, StepTimes> = BTreeMap::new();
-    let (mut ran, mut last, mut swap) = (None, None, None);
+    let (mut ran, mut last, mut swap, mut ahead) = (None, None, None, None);
     for event in events {
         match event.event {
             // A turn without rows has no number.
             Event::BlocksSwapped { step, micros, .. } => swap = (step > 0).then_some(micros),
-            Event::StepRan { step, plan_micros, build_micros, device_micros } => {
-                let swap = swap.take();
-                let (plan, build, device) = (plan_micros, build_micros, device_micros);
-                all.insert(step, StepTimes { plan, build, device, swap, left: Vec::new() });
+            Event::StepAhead { began_micros, plan_micros, build_micros, .. } => {
+                ahead = Some((began_micros, plan_micros, build_micros));
+            }
+            Event::StepRan { step, plan_micros, build_micros, .. } => {
+                let ahead = ahead.take();
+                let times =
+                    StepTimes { ran: event.micros, swap: swap.take(), ..Default::default() };
+                all.insert(
+                    step,
+                    match ahead {
+                        Some((began, plan, build)) => {
+                            StepTimes { plan, build, ahead: Some(began), ..times }
+                        }
+                        None => StepTimes { plan: plan_micros, build: build_micros, ..times },
+                    },
+                );
                 (ran, last) = (Some((step, event.micros)), None);
             }
-            Event::TokenSampled { sequence, .. } => last = Some(sequence),
-            Event::BlocksCached { .. }
+            // Its caller left with the token before.
+            Event::RowDiscarded { sequence, reason: FinishReason::Cancelled, .. } => {
+                let before = ran.and_then(|(step, _)| all.get_mut(&(step - 1)));
+                before.into_iter().for_each(|times| times.left.push((sequence, 1)));
+            }
+            Event::RowDiscarded { .. } => {}
+            Event::TokenSampled { sequence, .. } => {
+                let before = last.filter(|l: &(SequenceId, usize)| l.0 == sequence);
+                last = Some((sequence, before.map_or(1, |l| l.1 + 1)));
+            }
+            Event::DraftsTried { .. }
+            | Event::BlocksCached { .. }
             | Event::BlockMerged { .. }
             | Event::BlockEvicted { .. }
             | Event::BlocksReturned { .. } => {}
             Event::SequenceFinished { sequence, reason: FinishReason::Cancelled, .. } => {
-                if let Some((step, micros)) = ran.filter(|_| last == Some(sequence))
+                if let Some((step, micros)) = ran
+                    && let Some(last) = last.filter(|l| l.0 == sequence)
                     && micros == event.micros
                     && let Some(times) = all.get_mut(&step)
                 {
-                    times.left.push(sequence);
+                    times.left.push(last);
                 }
             }
             Event::SequenceFinished { .. } => {}
@@ -336,13 +371,17 @@ impl<R: Runner> Replay<'_, R> {
         Ok(true)
     }
 
-    /// A sequence was taken out between two steps: its end follows its blocks.
+    /// A sequence was taken out between two steps: its end follows its blocks at once. Where it
+    /// does not, somebody gave blocks back for a reason that the recording does not tell.
     fn end_early(&mut self) {
-        let ended = self.recorded[self.at..].iter().find_map(|e| match e.event {
-            Event::SequenceFinished { sequence, reason, .. } => Some((sequence, reason)),
-            _ => None,
-        });
-        let Some((sequence, reason)) = ended else { return };
+        let blocks = |e: &&&Stamped| {
+            matches!(e.event, Event::BlockEvicted { .. } | Event::BlocksReturned { .. })
+        };
+        let ended = self.recorded[self.at..].iter().find(|e| !blocks(e));
+        let Some(&Event::SequenceFinished { sequence, reason, .. }) = ended.map(|e| &e.event)
+        else {
+            return;
+        };
         let error = match reason {
             FinishReason::Cancelled => GenerateError::Cancelled,
             FinishReason::TimedOut => GenerateError::Timeout { millis: 0 },
@@ -389,15 +428,9 @@ impl<R: Runner> Replay<'_, R> {
         Ok(())
     }
 
-    /// One turn of the loop, with the clock of the recorded one.
+    /// One turn of the loop, with the clock of the recorded one: a step, which may be in the air
+    /// already, and the launch of the next one, where that was planned ahead.
     fn turn(&mut self, step: u64, planned: u64) -> bool {
-        let forced = |e: &&Stamped| {
-            matches!(e.event, Event::SequencePreempted { reason: PreemptReason::Forced, .. })
-        };
-        let of_turn = |e: &&Stamped| e.step == step && !matches!(e.event, Event::StepRan { .. });
-        if self.recorded[self.at..].iter().copied().take_while(of_turn).any(|e| forced(&e)) {
-            self.engine.sched.force_preemption();
-        }
         // Steps without rows have no number.
         let times = match (step, self.times.get(&step)) {
             (0, _) => StepTimes { swap: self.swap_of_turn(), ..StepTimes::default() },
@@ -407,22 +440,50 @@ impl<R: Runner> Replay<'_, R> {
                 return false;
             }
         };
-        let built = planned.saturating_add(times.build);
-        let mut looks = vec![planned.saturating_sub(times.plan), planned];
-        if let Some(swap) = times.swap {
-            looks.extend([planned, planned.saturating_add(swap)]);
+        if self.engine.flights.is_empty() {
+            self.force(step);
+            self.launch(&times, planned.saturating_sub(times.plan));
         }
-        looks.extend([built, built.saturating_add(times.device)]);
-        self.clock.show(&looks);
-        for sequence in times.left {
+        let next = self.times.get(&(step + 1)).filter(|_| step > 0).cloned();
+        if let Some((next, began)) = next.as_ref().and_then(|next| Some((next, next.ahead?))) {
+            self.launch(next, began);
+        }
+        self.clock.show(&[times.ran]);
+        let mut readers = Vec::new();
+        for (sequence, token) in times.left {
             if let Some(request) = self.engine.table.get_mut(&sequence) {
-                // A channel whose reader is gone.
-                request.sender = Sender::new(1).0;
+                // A channel whose reader is gone, or takes the tokens before that one.
+                let (sender, reader) = Sender::new(token - 1);
+                request.sender = sender;
+                readers.extend((token > 1).then_some(reader));
             }
         }
         self.done.steps += u64::from(step > 0);
-        pollster::block_on(self.engine.turn());
+        pollster::block_on(self.engine.land());
+        drop(readers);
         true
+    }
+
+    /// Has somebody preempted in the next plan, where that was asked for.
+    fn force(&mut self, step: u64) {
+        let forced = |e: &&Stamped| {
+            matches!(e.event, Event::SequencePreempted { reason: PreemptReason::Forced, .. })
+        };
+        let of_turn = |e: &&Stamped| e.step == step && !matches!(e.event, Event::StepRan { .. });
+        if self.recorded[self.at..].iter().copied().take_while(of_turn).any(|e| forced(&e)) {
+            self.engine.sched.force_preemption();
+        }
+    }
+
+    fn launch(&mut self, times: &StepTimes, began: u64) {
+        let planned = began.saturating_add(times.plan);
+        let mut looks = vec![began, planned];
+        if let Some(swap) = times.swap {
+            looks.extend([planned, planned.saturating_add(swap)]);
+        }
+        looks.push(planned.saturating_add(times.build));
+        self.clock.show(&looks);
+        pollster::block_on(self.engine.launch());
     }
 
     /// Time of moving blocks in the turn that begins here, which has no rows.

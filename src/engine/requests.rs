@@ -201,6 +201,13 @@ impl<R: Runner> Engine<R> {
 
     /// Ends every request whose caller dropped its end or whose time is up.
     pub(super) fn drop_gone(&mut self) {
+        for (sequence, error) in self.gone() {
+            self.end_early(sequence, error);
+        }
+    }
+
+    /// Those requests, and what is over for them.
+    pub(super) fn gone(&self) -> Vec<(SequenceId, GenerateError)> {
         let now = self.clock.now_micros();
         let patience = u64::from(self.sched.limits().queue_timeout_ms);
         let over = |(&sequence, request): (&SequenceId, &Request)| {
@@ -217,10 +224,7 @@ impl<R: Runner> Engine<R> {
             };
             Some((sequence, error))
         };
-        let gone: Vec<_> = self.table.iter().filter_map(over).collect();
-        for (sequence, error) in gone {
-            self.end_early(sequence, error);
-        }
+        self.table.iter().filter_map(over).collect()
     }
 
     /// Takes a request out of the scheduler, blocks and all, and tells its caller why.
@@ -308,42 +312,52 @@ impl<R: Runner> Engine<R> {
     }
 }
 
-/// One row's answers: what the scheduler learns, and the last word if there is one.
+/// One row's answers: what the scheduler learns, and the last word if there is one. Of the answers
+/// those count that were asked for after tokens which came out so.
 pub(super) fn settle(
     row: &PlanRow,
     request: &mut Request,
     probed: Option<Probed>,
-    sampled: Option<Sampled>,
-) -> (Outcome, Option<Last>) {
+    answers: &mut impl Iterator<Item = Sampled>,
+    outcomes: &mut Vec<Outcome>,
+) -> Option<Last> {
     let sequence = row.sequence;
-    let early = |token, error| {
-        let reason = match error {
-            GenerateError::NonFinite | GenerateError::Grammar(_) => FinishReason::Failed,
-            _ => FinishReason::Cancelled,
-        };
-        (Outcome { sequence, token, finish: Some(reason) }, Some(Last::Early(error)))
-    };
     let mut told = probed.map_or(Ok(()), |probed| request.probed(probed));
     if row.samples {
         told = told.and_then(|()| request.answer_asked());
     }
-    match (told, sampled) {
-        (Err(error), _) => early(None, error),
-        (Ok(()), Some(answer)) if !answer.finite => early(None, GenerateError::NonFinite),
-        (Ok(()), Some(answer)) => {
-            let token = Some(answer.token);
-            let accepted = request.accept(answer);
-            let sent =
-                accepted.and_then(|(output, finish)| request.sender.send(output).map(|()| finish));
-            match sent {
-                Ok(finish) => (Outcome { sequence, token, finish }, finish.map(Last::Finished)),
-                Err(error) => early(token, error),
-            }
+    let Some(mut answer) = answers.next() else {
+        // A prompt that was only asked about ends where it would sample.
+        let finish = told.map(|()| row.samples.then_some(FinishReason::Length));
+        let (finish, last) = ending(finish);
+        outcomes.push(Outcome { sequence, token: None, finish });
+        return last;
+    };
+    for at in 1.. {
+        let token = (told.is_ok() && answer.finite).then_some(answer.token);
+        let finish = told.clone().and_then(|()| request.take(answer));
+        let (finish, last) = ending(finish);
+        outcomes.push(Outcome { sequence, token, finish });
+        if finish.is_some() || request.drafts.get(at).copied() != token {
+            return last;
         }
-        (Ok(()), None) => {
-            // A prompt that was only asked about ends where it would sample.
-            let finish = row.samples.then_some(FinishReason::Length);
-            (Outcome { sequence, token: None, finish }, finish.map(Last::Finished))
+        answer = answers.next()?;
+    }
+    None
+}
+
+/// Why a request ends, if it does, in the scheduler's words and in the caller's.
+fn ending(
+    finish: Result<Option<FinishReason>, GenerateError>,
+) -> (Option<FinishReason>, Option<Last>) {
+    match finish {
+        Ok(finish) => (finish, finish.map(Last::Finished)),
+        Err(error) => {
+            let reason = match error {
+                GenerateError::NonFinite | GenerateError::Grammar(_) => FinishReason::Failed,
+                _ => FinishReason::Cancelled,
+            };
+            (Some(reason), Some(Last::Early(error)))
         }
     }
 }

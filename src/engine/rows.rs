@@ -4,7 +4,7 @@
 
 use super::runner_api::{NextIds, SampleInput, StepRow};
 use super::table::Table;
-use crate::base::{BlockId, Limits, TokenId};
+use crate::base::{BlockId, Limits, SequenceId, TokenId};
 use crate::sched::{Plan, PlanRow, Scheduler};
 
 /// What padding rows are made of.
@@ -23,29 +23,53 @@ impl Padding {
     fn row(&self, row: &PlanRow) -> StepRow<'_> {
         let PlanRow { sequence, slot, start, len, .. } = *row;
         let (tokens, blocks) = (&self.tokens[..len as usize], &self.blocks[..]);
-        StepRow { sequence, slot, start, tokens, blocks, pad: true, probe: None, sample: None }
+        let (pad, drafts, chosen, probe, sample) = (true, 0, None, None, None);
+        StepRow { sequence, slot, start, tokens, chosen, drafts, blocks, pad, probe, sample }
     }
 }
 
+/// Stands for an id that only the device knows.
+const UNKNOWN: [TokenId; 1] = [0];
+
+/// The rows of `plan`, which may start from answers of the step `before` it.
 pub(super) fn step_rows<'a>(
     plan: &'a Plan,
+    before: Option<&Plan>,
     sched: &'a Scheduler,
     table: &'a Table,
     padding: &'a Padding,
 ) -> Vec<StepRow<'a>> {
-    let rows = plan.rows.iter().map(|row| {
+    // Who gave the answers of the step before, in their order: it has no guesses and no questions.
+    let sampling = before.iter().flat_map(|plan| &plan.rows).filter(|row| row.samples && !row.pad);
+    let givers: Vec<_> = sampling.map(|row| row.sequence).collect();
+    let place = |at: usize, sequence: SequenceId| match givers.get(at) == Some(&sequence) {
+        true => Some(at),
+        false => givers.iter().position(|giver| *giver == sequence),
+    };
+    let rows = plan.rows.iter().enumerate().map(|(at, row)| {
         if row.pad {
             return padding.row(row);
         }
         let history = sched.tokens(row.sequence);
         let (start, end) = (row.start as usize, row.start as usize + row.len as usize);
         let request = table.get(&row.sequence);
+        let known = &history[..end.min(history.len())];
+        let chosen = if end > known.len() { place(at, row.sequence) } else { None };
+        let chosen = chosen.map(|at| at as u32);
+        // The one known token of a row that guesses stands before its guesses.
+        let tokens = match request.filter(|_| row.drafts > 0) {
+            Some(request) => &request.drafts[..row.tokens() as usize],
+            None if chosen.is_some() => &UNKNOWN[..],
+            None => &history[start..end],
+        };
         let asked = request.and_then(|request| request.asked.as_ref());
         StepRow {
             sequence: row.sequence,
             slot: row.slot,
             start: row.start,
-            tokens: &history[start..end],
+            tokens,
+            chosen,
+            drafts: row.drafts,
             blocks: sched.blocks(row.sequence),
             pad: false,
             probe: asked.and_then(|asked| asked.probe(row.start, row.start + row.len, history)),
@@ -53,7 +77,8 @@ pub(super) fn step_rows<'a>(
                 sampling: &request.sampling,
                 seed: request.seed,
                 position: row.start + row.len,
-                history: &history[..end],
+                history: known,
+                drafts: &[],
                 prompt_len: request.prompt_tokens,
                 banned: request.banned(),
                 guide: request.guide.as_ref().map(|guide| guide as &dyn NextIds),

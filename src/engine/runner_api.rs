@@ -22,9 +22,9 @@ pub struct StepInput<'a> {
 }
 
 impl<'a> StepInput<'a> {
-    /// The rows whose last position's logits give a new token.
-    pub fn sampling(&self) -> impl Iterator<Item = (&'a StepRow<'a>, &'a SampleInput<'a>)> {
-        self.rows.iter().filter_map(|row| row.sample.as_ref().map(|sample| (row, sample)))
+    /// The positions whose logits give a new token, row by row.
+    pub fn sampling(&self) -> impl Iterator<Item = (&'a StepRow<'a>, SampleInput<'a>)> {
+        self.rows.iter().flat_map(|row| row.samples().map(move |sample| (row, sample)))
     }
 
     /// The rows that are asked about their prompt.
@@ -43,15 +43,36 @@ pub struct StepRow<'a> {
     pub start: u32,
     /// The ids whose keys and values this step computes; never empty.
     pub tokens: &'a [TokenId],
+    /// Present if the one id in `tokens` is not known yet: it is that of this place among the
+    /// answers of the step before, which is still in the air.
+    pub chosen: Option<u32>,
+    /// Of these, guesses at the end. Where there are some, each of their positions is sampled from
+    /// beside the one before them.
+    pub drafts: u32,
     /// The sequence's block table; covers positions `0 .. start + tokens.len()`.
     pub blocks: &'a [BlockId],
     /// Computed for nothing; its blocks are the scratch block, one beyond the pool, again and
     /// again.
     pub pad: bool,
-    /// Present if the last position's logits give a new token.
+    /// Present if the logits of the last position, or of the last before guesses, give a new token.
     pub sample: Option<SampleInput<'a>>,
     /// Present if something is asked about the row's own tokens.
     pub probe: Option<Probe<'a>>,
+}
+
+impl<'a> StepRow<'a> {
+    /// How to choose at each position that is sampled from, in their order.
+    pub fn samples(&self) -> impl Iterator<Item = SampleInput<'a>> {
+        let guesses = &self.tokens[self.tokens.len() - self.drafts as usize..];
+        let (sample, last) = (self.sample, self.drafts);
+        sample.into_iter().flat_map(move |sample| {
+            (0..=last).map(move |n| SampleInput {
+                position: sample.position + n,
+                drafts: &guesses[..n as usize],
+                ..sample
+            })
+        })
+    }
 }
 
 /// What a row has to tell about `count` of its tokens, from `first` on.
@@ -77,10 +98,13 @@ pub struct SampleInput<'a> {
     pub sampling: &'a Sampling,
     /// The request's seed.
     pub seed: u64,
-    /// Position of the token to be chosen (= `start + tokens.len()` of its row).
+    /// Position of the token to be chosen: after the known tokens of its row, and `drafts`.
     pub position: u32,
-    /// Prompt and output so far, for penalties; the first `prompt_len` are the prompt.
+    /// Prompt and output so far, for penalties; the first `prompt_len` are the prompt. Without the
+    /// last one where that is not known yet; then there are none.
     pub history: &'a [TokenId],
+    /// Guesses taken to follow these. Whoever has some has no penalties.
+    pub drafts: &'a [TokenId],
     pub prompt_len: u32,
     /// Ids that may not be chosen now (the stop ids while `min_tokens` is not reached).
     pub banned: &'a [TokenId],
@@ -111,7 +135,7 @@ impl SampleInput<'_> {
 /// The answers of a step.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct StepOutput {
-    /// One for each sampling row, in the plan's order.
+    /// One for each of [`StepInput::sampling`], in that order.
     pub sampled: Vec<Sampled>,
     /// One for each probing row, in the plan's order.
     pub probed: Vec<Probed>,
@@ -193,6 +217,8 @@ pub struct Capacity {
     pub tokens: u32,
     /// Sequences of a step.
     pub sequences: u32,
+    /// Steps in the air at once: 2 where [`Runner::launch`] and [`Runner::land`] work, else 1.
+    pub flights: u32,
 }
 
 /// Runs one step after the other. The real one is the model over a `Device`.
@@ -200,19 +226,40 @@ pub trait Runner {
     /// Computes the rows' keys and values and answers the rows that ask, in their order.
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a>;
 
+    /// Hands a step over and returns while it is computed: what [`Runner::run`] does, in two parts.
+    /// At most two are in the air, the second of which may start from what the first will choose.
+    fn launch(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
+        let step = input.step;
+        Err(RunError::Device(format!("step {step} cannot be launched ahead")))
+    }
+
+    /// Waits for the step that was launched first of those in the air.
+    fn land<'a>(&'a mut self) -> RunFuture<'a> {
+        let none = "no step is in the air".to_string();
+        Box::pin(std::future::ready(Err(RunError::Device(none))))
+    }
+
     /// Moves blocks of the pool to host blocks, then host blocks to blocks of the pool, before
     /// the next step; answers how many bytes one block has.
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a>;
 
     /// Asked once; limits are never set beyond it.
     fn capacity(&self) -> Capacity {
-        Capacity { tokens: u32::MAX, sequences: u32::MAX }
+        Capacity { tokens: u32::MAX, sequences: u32::MAX, flights: 1 }
     }
 }
 
 impl<R: Runner + ?Sized> Runner for Box<R> {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         (**self).run(input)
+    }
+
+    fn launch(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
+        (**self).launch(input)
+    }
+
+    fn land<'a>(&'a mut self) -> RunFuture<'a> {
+        (**self).land()
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {

@@ -109,6 +109,14 @@ pub struct SamplingDefaults {
     pub repetition_penalty: Option<f32>,
 }
 
+impl Sampling {
+    /// Logits are changed before the choice, in ways that may depend on the tokens before it.
+    pub fn edits_logits(&self) -> bool {
+        let counted = self.presence_penalty != 0.0 || self.frequency_penalty != 0.0;
+        counted || self.repetition_penalty != 1.0 || !self.logit_bias.is_empty()
+    }
+}
+
 /// A field with a value it cannot have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field}: {message}")]

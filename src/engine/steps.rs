@@ -2,35 +2,33 @@
 //! request's fault (numbers that are not finite, a reader that is gone or slow) ends that
 //! request; a runner's fault ends the engine and fails every open request. Between two steps
 //! no cancelled request holds a block.
+//!
+//! Two steps may be in the air, so that the device need not wait for the host: while the same
+//! sequences decode on and nothing comes from outside, the next step is planned and handed over
+//! before the tokens of the one before it are known, and starts from them on the device. Everything
+//! else waits until nothing is in the air.
 
 use super::card::ModelCard;
+use super::flight::Flight;
 use super::handle::{Control, EngineHandle, Shared, Submission};
 use super::output::{GenerateError, Output};
-use super::requests::{Pace, settle};
-use super::rows::{Padding, step_rows};
-use super::runner_api::{RunError, Runner, StepInput, StepOutput, StepRow};
+use super::requests::{Last, Pace};
+use super::rows::Padding;
+use super::runner_api::Runner;
 use super::status::{EngineState, Status};
-use super::table::Table;
-use crate::base::{Clock, Limits, Policies};
-use crate::sched::{Outcome, Plan, PlanRow, Scheduler, WorkCosts};
-use crate::trace::{Choice, Event, FinishReason, Sink, Stamped, StepTime, Work};
+use super::table::{Request, Table};
+use crate::base::{Clock, Limits, Policies, SequenceId};
+use crate::sched::{Plan, PlanRow, Scheduler};
+use crate::trace::{Event, Sink, Stamped, StepTime, Work};
 use futures_util::future::{Either, select};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tokio::sync::{mpsc, watch};
 
-/// Steps in a row that may plan nothing while requests are open; more is a fault of the
-/// scheduler and is reported, never waited out.
-const EMPTY_PLANS_MAX: u32 = 3;
-
 /// Longest sleep while a batch is being filled: what is over for other reasons is seen then.
 const FILLING_MICROS_MAX: u64 = 50_000;
-
-/// Tokens of prompts that a step may have where its target is not known to be met, or decoding
-/// alone breaks it: a target that cannot be met must not keep prompts out for ever. Where decoding
-/// keeps to it, [`StepTime::choose`] leaves them what fits, one token at least.
-const PIECE_MIN: u32 = 16;
 
 /// What one call of [`Engine::step`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +48,21 @@ pub enum Stepped {
 pub struct Engine<R: Runner> {
     pub(super) runner: R,
     pub(super) sched: Scheduler,
-    pub(super) plan: Plan,
+    /// Steps that were planned and are not committed, in their order.
+    pub(super) flights: VecDeque<Flight>,
+    /// How many of them there may be.
+    pub(super) steps_in_flight: u32,
+    /// Plans that no flight needs, kept for their memory.
+    pub(super) spare: Vec<Plan>,
+    /// Requests that have ended with their token, while the scheduler still waits for a row of them
+    /// that is in the air.
+    pub(super) leaving: Vec<(SequenceId, Last)>,
+    /// The step that events are stamped with.
+    pub(super) at_step: u64,
+    /// When the last step came back.
+    pub(super) landed_at: u64,
+    /// The last plan had no rows.
+    pub(super) idle: bool,
     pub(super) table: Table,
     pub(super) clock: Arc<dyn Clock>,
     sinks: Vec<Box<dyn Sink>>,
@@ -61,14 +73,14 @@ pub struct Engine<R: Runner> {
     status: watch::Sender<Status>,
     pub(super) now: Status,
     pub(super) pace: Pace,
-    padding: Padding,
-    times: StepTime,
+    pub(super) padding: Padding,
+    pub(super) times: StepTime,
     /// Time of moving one block to host memory or back; 0 while unknown.
-    block_picos: u64,
+    pub(super) block_picos: u64,
     /// The budget told last.
-    chosen: Option<u32>,
+    pub(super) chosen: Option<u32>,
     force_preemption_every: Option<u64>,
-    empty_plans: u32,
+    pub(super) empty_plans: u32,
     /// Steps that a held engine may still do.
     pub(super) credit: u32,
     handle: EngineHandle,
@@ -88,6 +100,9 @@ pub struct EngineConfig {
     pub block_picos: u64,
     /// Fault hook: every so many steps the youngest is preempted, needed or not.
     pub force_preemption_every: Option<u64>,
+    /// Steps in the air at once, as far as the runner can: 1, or 2 to plan a step while the one
+    /// before it runs. Changes no output.
+    pub steps_in_flight: u32,
     /// The seeds of requests that bring none follow from this one.
     pub seed: u64,
     /// Requests' parameters and prompts go into the stream, so that it can be replayed.
@@ -109,6 +124,7 @@ impl EngineConfig {
             measured: Vec::new(),
             block_picos: 0,
             force_preemption_every: None,
+            steps_in_flight: 1,
             seed: 0,
             record_requests: false,
             output_buffer: 1024,
@@ -126,10 +142,12 @@ impl<R: Runner> Engine<R> {
         let (tell, control) = mpsc::unbounded_channel();
         let now = Status { blocks_total: limits.blocks, limits, policies, ..Status::default() };
         let (status, seen) = watch::channel(now.clone());
+        let capacity = runner.capacity();
+        let steps_in_flight = config.steps_in_flight.min(capacity.flights);
         let shared = Arc::new(Shared {
             card: Arc::new(card),
             limits,
-            capacity: runner.capacity(),
+            capacity,
             tag,
             seed,
             output_buffer,
@@ -143,7 +161,13 @@ impl<R: Runner> Engine<R> {
         Self {
             runner,
             sched: Scheduler::with_policies(limits, policies),
-            plan: Plan::default(),
+            flights: VecDeque::new(),
+            steps_in_flight,
+            spare: Vec::new(),
+            leaving: Vec::new(),
+            at_step: 0,
+            landed_at: 0,
+            idle: false,
             table: Table::new(),
             clock,
             sinks,
@@ -195,22 +219,31 @@ impl<R: Runner> Engine<R> {
         if self.ended() {
             return Stepped::Ended;
         }
-        while let Ok(word) = self.control.try_recv() {
-            self.obey(word);
-        }
-        while let Ok(submission) = self.intake.try_recv() {
-            self.take(submission);
-        }
-        self.drop_gone();
-        if self.table.is_empty() {
-            if self.now.state == EngineState::Draining {
-                self.now.state = EngineState::Stopped;
+        // Whatever comes from outside finds no step in the air.
+        if !self.flights.is_empty() && (self.is_called() || !self.gone().is_empty()) {
+            self.land().await;
+            if self.ended() {
+                return Stepped::Ended;
             }
-            self.publish();
-            return if self.ended() { Stepped::Ended } else { Stepped::Idle };
         }
-        if self.now.held && self.credit == 0 {
-            self.publish();
+        if self.flights.is_empty() {
+            while let Ok(word) = self.control.try_recv() {
+                self.obey(word);
+            }
+            while let Ok(submission) = self.intake.try_recv() {
+                self.take(submission);
+            }
+            self.drop_gone();
+        }
+        if self.table.is_empty() && self.now.state == EngineState::Draining {
+            self.now.state = EngineState::Stopped;
+        }
+        // Before the step as well as after it: the first one of a request may take seconds.
+        self.publish();
+        if self.ended() {
+            return Stepped::Ended;
+        }
+        if self.table.is_empty() || self.now.held && self.credit == 0 {
             return Stepped::Idle;
         }
         self.credit = self.credit.saturating_sub(1);
@@ -218,191 +251,53 @@ impl<R: Runner> Engine<R> {
         self.publish();
         match self.sched.wake_at() {
             _ if self.ended() => Stepped::Ended,
-            Some(until) if self.plan.rows.is_empty() => Stepped::Filling { until },
+            Some(until) if self.idle => Stepped::Filling { until },
             _ => Stepped::Ran,
         }
     }
 
-    /// Plan, run, commit, emit.
+    /// Lands a step, after launching it if it is not in the air already; and before that launches
+    /// the next one, if that is as well known now as it will be then.
     pub(super) async fn turn(&mut self) {
-        let began = self.clock.now_micros();
-        self.choose_budget();
-        let cost = self.times.cost().unwrap_or_default();
-        let (token_picos, pair_picos, block_picos) = (cost.token, cost.pair, self.block_picos);
-        self.sched.set_costs(WorkCosts { token_picos, pair_picos, block_picos });
-        if self.force_preemption_every.is_some_and(|n| (self.now.steps + 1).is_multiple_of(n)) {
-            self.sched.force_preemption();
+        if self.flights.is_empty() {
+            self.launch().await;
         }
-        self.sched.plan(began, &mut self.plan, &mut self.events);
-        let planned = self.clock.now_micros();
-        let empty = self.plan.rows.is_empty();
-        // Of an empty step, nothing else tells when it began.
-        self.emit(if empty { began } else { planned });
-        let moving = match self.swap().await {
-            Ok(micros) => micros,
-            Err(error) => {
-                self.abandon_plan();
-                return self.fail_all(&GenerateError::Run(error));
-            }
+        if self.may_run_ahead() {
+            self.launch().await;
+        }
+        self.land().await;
+    }
+
+    /// Whether a second step may be planned on top of the one in the air: while nothing comes from
+    /// outside, the same sequences decode on, and no choice among them needs the host for more than
+    /// the token itself.
+    fn may_run_ahead(&self) -> bool {
+        let Some(flight) = self.flights.back().filter(|flight| flight.is_in_the_air()) else {
+            return false;
         };
-        if empty {
-            return self.empty_plan();
-        }
-        self.empty_plans = 0;
-        let rows = step_rows(&self.plan, &self.sched, &self.table, &self.padding);
-        let input = StepInput { step: self.plan.step, rows: &rows, copies: &self.plan.copies };
-        let expected = (input.sampling().count(), input.probing().count());
-        let work = |row: &StepRow<'_>| Work::row(row.start, row.tokens.len() as u32);
-        let work = rows.iter().map(work).fold(Work::default(), |all, row| all + row);
-        let built = self.clock.now_micros();
-        let output = self.runner.run(input).await.and_then(|output| {
-            let found = (output.sampled.len(), output.probed.len());
-            match found == expected {
-                true => Ok(output),
-                false => Err(RunError::WrongCount {
-                    expected: expected.0 + expected.1,
-                    found: found.0 + found.1,
-                }),
-            }
-        });
-        drop(rows);
-        match output {
-            Ok(output) => {
-                let ran = self.clock.now_micros();
-                let step = self.plan.step;
-                self.events.extend(output.kernels.iter().map(|time| Event::KernelTimed {
-                    step,
-                    kernel: time.kernel.to_string(),
-                    launches: time.launches,
-                    nanos: time.nanos,
-                }));
-                self.events.push(Event::StepRan {
-                    step,
-                    plan_micros: planned - began,
-                    build_micros: built - planned,
-                    device_micros: ran - built,
-                });
-                // Moving has a price of its own.
-                self.times.observe(work, (ran - began).saturating_sub(moving));
-                self.sched.charge_time(&self.plan, ran - built);
-                self.commit(output, ran);
-            }
-            Err(error) => {
-                self.abandon_plan();
-                self.fail_all(&GenerateError::Run(error));
-            }
-        }
+        let plain = |row: &PlanRow| self.table.get(&row.sequence).is_some_and(Request::is_plain);
+        let quiet = !self.now.held && !self.is_called() && !self.forces_next();
+        quiet
+            && self.flights.len() < self.steps_in_flight as usize
+            && self.sched.may_plan_ahead()
+            && flight.plan.rows.iter().all(plain)
     }
 
-    /// Moves blocks to host memory and back as the plan says, and learns what that costs; the
-    /// microseconds it took.
-    async fn swap(&mut self) -> Result<u64, RunError> {
-        let (out, back) = (&self.plan.swaps_out, &self.plan.swaps_in);
-        let count = out.len() + back.len();
-        if count == 0 {
-            return Ok(0);
-        }
-        let began = self.clock.now_micros();
-        let block_bytes = self.runner.swap(out, back).await?;
-        let micros = self.clock.now_micros() - began;
-        let each = micros.saturating_mul(1_000_000) / count as u64;
-        self.block_picos =
-            if self.block_picos == 0 { each } else { (self.block_picos * 3 + each) / 4 };
-        self.events.push(Event::BlocksSwapped {
-            step: self.plan.step,
-            out: out.len() as u32,
-            back: back.len() as u32,
-            bytes: block_bytes * count as u64,
-            micros,
-        });
-        Ok(micros)
+    /// Requests or words have come in.
+    fn is_called(&self) -> bool {
+        !self.control.is_empty() || !self.intake.is_empty()
     }
 
-    /// Sets how many tokens the next step may have, where a target of step time says so.
-    fn choose_budget(&mut self) {
-        let Some(target_micros) = self.sched.policies().itl_target_micros else {
-            self.chosen = None;
-            return self.sched.set_step_budget(None);
-        };
-        let most = self.sched.limits().step_tokens_max;
-        let choice = self.times.choose(target_micros, self.sched.backlog(), PIECE_MIN, most);
-        self.sched.set_step_budget(Some(choice.budget));
-        if self.chosen.replace(choice.budget) == Some(choice.budget) {
-            return;
-        }
-        let Choice { budget, decode, predicted_micros, cost, slack_permille } = choice;
-        self.events.push(Event::BudgetChosen {
-            budget,
-            decode,
-            target_micros,
-            predicted_micros,
-            fixed_micros: cost.fixed / 1_000_000,
-            token_nanos: cost.token / 1000,
-            pair_picos: cost.pair,
-            slack_permille,
-        });
-    }
-
-    /// A plan without rows is right while a batch is being filled and after a preemption; else it
-    /// is a fault if it goes on.
-    fn empty_plan(&mut self) {
-        if self.sched.wake_at().is_some() || self.plan.preempted > 0 {
-            return;
-        }
-        self.empty_plans += 1;
-        if self.empty_plans > EMPTY_PLANS_MAX {
-            let error = "the scheduler plans nothing although requests are open";
-            self.fail_all(&GenerateError::Engine(error.to_string()));
-        }
-    }
-
-    /// Ends the sequences of a plan that was never run to its end.
-    fn abandon_plan(&mut self) {
-        let failed = |row: &PlanRow| Outcome {
-            sequence: row.sequence,
-            token: None,
-            finish: Some(FinishReason::Failed),
-        };
-        let outcomes: Vec<_> = self.plan.rows.iter().map(failed).collect();
-        let now = self.clock.now_micros();
-        self.sched.commit(&self.plan, &outcomes, now, &mut self.events);
-    }
-
-    /// Gives every answer to its request, then the outcomes to the scheduler.
-    fn commit(&mut self, output: StepOutput, now: u64) {
-        let (mut sampled, mut probed) = (output.sampled.into_iter(), output.probed.into_iter());
-        let mut outcomes = Vec::with_capacity(self.plan.rows.len());
-        let mut ended = Vec::new();
-        for row in &self.plan.rows {
-            self.now.tokens_computed += u64::from(row.len);
-            let mut outcome = Outcome { sequence: row.sequence, token: None, finish: None };
-            if !row.pad
-                && let Some(request) = self.table.get_mut(&row.sequence)
-            {
-                if request.produced == 0 && row.samples {
-                    request.cached_tokens = self.sched.cached_tokens(row.sequence);
-                }
-                let probes = request.probes(row.start, row.start + row.len);
-                let probed = if probes { probed.next() } else { None };
-                let samples = row.samples && request.generates();
-                let sampled = if samples { sampled.next() } else { None };
-                let last;
-                (outcome, last) = settle(row, request, probed, sampled);
-                ended.extend(last.map(|last| (row.sequence, last)));
-                self.now.tokens_generated += u64::from(outcome.token.is_some());
-            }
-            outcomes.push(outcome);
-        }
-        self.sched.commit(&self.plan, &outcomes, now, &mut self.events);
-        self.now.steps += 1;
-        self.emit(now);
-        self.close(ended);
+    /// The next plan is one of those that preempt somebody as a test.
+    pub(super) fn forces_next(&self) -> bool {
+        let next = self.now.steps + self.flights.len() as u64 + 1;
+        self.force_preemption_every.is_some_and(|n| next.is_multiple_of(n))
     }
 
     /// Stamps the events that came up with the time that they were decided at, and hands them to
     /// the sinks.
     pub(super) fn emit(&mut self, micros: u64) {
-        let step = self.plan.step;
+        let step = self.at_step;
         for event in self.events.drain(..) {
             let stamped = Stamped { seq: self.event_seq, step, micros, event };
             self.event_seq += 1;

@@ -1,6 +1,7 @@
 //! The open requests: everything the engine knows of one beside its tokens and blocks, which
 //! are the scheduler's. Decides, token by token, what text is out and whether it is the end.
 
+use super::draft::Reach;
 use super::guided::Guided;
 use super::output::{GenerateError, Output, Usage};
 use super::probe::Collected;
@@ -34,6 +35,9 @@ pub(super) struct Request {
     /// End ids that do not end it (`ignore_eos`), whose text is still no content.
     pub ignored_ids: Vec<TokenId>,
     pub produced: u32,
+    /// Its last token and what is guessed to follow, if anything is.
+    pub drafts: Vec<TokenId>,
+    pub reach: Reach,
     pub cached_tokens: u32,
     /// What is asked about the prompt, until it is answered.
     pub asked: Option<Collected>,
@@ -119,6 +123,14 @@ impl Request {
         if self.produced < self.min_tokens { &self.stop_ids } else { &[] }
     }
 
+    /// Whether the tokens to come may be guessed, or gone on from before the host knows them: not
+    /// where a choice depends on those before it by more than the model does, nor while the prompt
+    /// is asked about.
+    pub fn is_plain(&self) -> bool {
+        let free = self.guide.is_none() && !self.sampling.edits_logits();
+        free && self.banned().is_empty() && self.asked.is_none()
+    }
+
     pub fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,
@@ -127,8 +139,18 @@ impl Request {
         }
     }
 
+    /// Takes what was sampled and tells the caller; why the request ends with it, if it does.
+    pub fn take(&mut self, sampled: Sampled) -> Result<Option<FinishReason>, GenerateError> {
+        if !sampled.finite {
+            return Err(GenerateError::NonFinite);
+        }
+        let (output, finish) = self.accept(sampled)?;
+        self.sender.send(output)?;
+        Ok(finish)
+    }
+
     /// Takes the next token; says what to send and whether the request ends with it.
-    pub fn accept(
+    fn accept(
         &mut self,
         sampled: Sampled,
     ) -> Result<(Output, Option<FinishReason>), GenerateError> {

@@ -1,6 +1,7 @@
 //! Which adapters there are, which one is taken, and what it can do as [`Facts`].
 
-use super::memory;
+use super::{memory, units};
+use crate::base::Invariance;
 use crate::kernels::mul::WINDOW;
 use crate::record::{DeviceError, DeviceKind, Facts};
 use serde::{Deserialize, Serialize};
@@ -92,9 +93,13 @@ pub fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
     let wanted = wgpu::Features::SUBGROUP
         | wgpu::Features::SHADER_F16
         | wgpu::Features::SHADER_INT64
-        | wgpu::Features::TIMESTAMP_QUERY;
+        | wgpu::Features::TIMESTAMP_QUERY
+        | wgpu::Features::PIPELINE_CACHE;
     adapter.features() & wanted
 }
+
+/// Those that matrix units need beside [`features`], and only they.
+pub const UNITS: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
 
 /// Bytes behind the end of each buffer: a window that begins in the last row ends behind it.
 pub fn tail(texels: bool) -> u64 {
@@ -136,12 +141,17 @@ pub fn facts(adapter: &wgpu::Adapter) -> Facts {
         f16: features.contains(wgpu::Features::SHADER_F16),
         int64: features.contains(wgpu::Features::SHADER_INT64),
         texels,
-        matrix_units: false,
+        matrix_side: match features.contains(wgpu::Features::SHADER_F16) {
+            true => units::side(adapter, lanes),
+            false => 0,
+        },
+        invariance: Invariance::On,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         // What software adapters report is a constant of the driver.
         memory_bytes: match info.device_type {
             wgpu::DeviceType::Cpu => None,
             _ => memory::bytes(adapter),
         },
+        tuned: Vec::new(),
     }
 }

@@ -87,9 +87,8 @@ fn merged(recording: &Recording) -> Vec<Upload> {
 impl Gpu {
     /// Submits `recording`.
     pub(super) fn launch(&mut self, recording: &Recording) -> Result<Flight, DeviceError> {
-        let (pipelines, mut builder) = self.builder();
         for dispatch in dispatches(recording) {
-            pipelines.ensure(dispatch.variant, &mut builder)?;
+            self.pipelines.ensure(dispatch.variant, &self.builder, &mut self.open)?;
         }
         let parcel = self.parcel(recording)?;
         let uploads = merged(recording);
@@ -225,8 +224,8 @@ impl Gpu {
             self.check(dispatch, words.len() as u64 * 4)?;
             let block = &mut self.params.bytes[offset as usize..][..words.len() * 4];
             block.copy_from_slice(bytemuck::cast_slice(words));
-            let (pipelines, buffers) = (&mut self.pipelines, &self.buffers);
-            let group = pipelines.group(id, &self.device, &buffer, buffers, &dispatch.bindings)?;
+            let (builder, buffers) = (&self.builder, &self.buffers);
+            let group = self.pipelines.group(id, builder, &buffer, buffers, &dispatch.bindings)?;
             let place = u32::try_from(offset)
                 .map_err(|_| invalid("too many launches in one step".into()))?;
             out.push(Launch { id, group, offset: place });

@@ -6,7 +6,10 @@
 //! error, never a result.
 
 mod adapters;
+#[cfg(not(target_arch = "wasm32"))]
+mod ahead;
 mod buffers;
+mod cache;
 mod encode;
 mod health;
 mod memory;
@@ -15,16 +18,24 @@ mod readback;
 mod reflect;
 mod texels;
 mod timers;
+mod units;
 
 pub use adapters::{Choice, list, pick};
+pub use cache::CacheFile;
 pub use reflect::{Bound, Kind, Reflection, reflect};
 
-use crate::record::{BufferId, Device, DeviceError, Facts, Pending, Recording, Texel, VariantId};
+use crate::base::Invariance;
+use crate::record::{
+    BufferId, Device, DeviceError, Facts, Pending, Recording, Texel, Tuned, VariantId,
+};
 use buffers::Buffers;
+use cache::Cache;
 use encode::Params;
 use health::{Asked, Health, Open, Scope};
 use pipelines::{Builder, Pipelines};
 use readback::Ring;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use timers::Timers;
 
@@ -39,17 +50,37 @@ pub struct Options {
     pub adapter: Choice,
     /// Compile shaders with bounds checks, loop bounds and zeroed workgroup memory.
     pub checked: bool,
+    /// Multiply on matrix units, where the adapter has them and they pass a test.
+    pub matrix_units: bool,
     /// Measure every launch, where the adapter can; each then gets a pass of its own.
     pub timings: bool,
     /// A step that takes longer is given up.
     pub timeout: Duration,
+    /// Where compiled pipelines are kept from one start to the next.
+    pub cache: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let timeout = Duration::from_secs(60);
-        Options { adapter: Choice::Best, checked: false, timings: false, timeout }
+        Options {
+            adapter: Choice::Best,
+            checked: false,
+            matrix_units: false,
+            timings: false,
+            timeout,
+            cache: None,
+        }
     }
+}
+
+fn experimental(units: bool) -> wgpu::ExperimentalFeatures {
+    if !units {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    // SAFETY: what is said not to be safe yet is matrix units, whose shaders are this program's
+    // own and whose products are checked before they are used.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
 /// A device on wgpu.
@@ -63,6 +94,9 @@ pub struct Gpu {
     open: Vec<Open>,
     buffers: Buffers,
     pipelines: Pipelines,
+    builder: Builder,
+    cache: Option<Arc<Cache>>,
+    found: CacheFile,
     params: Params,
     ring: Ring,
     timers: Timers,
@@ -75,12 +109,20 @@ impl Gpu {
     /// Opens the chosen adapter. Natively `pollster::block_on` waits for it.
     pub async fn open(options: &Options) -> Result<Gpu, DeviceError> {
         let adapter = adapters::choose(&options.adapter).await?;
-        let facts = adapters::facts(&adapter);
+        let mut facts = adapters::facts(&adapter);
+        let units = options.matrix_units && facts.matrix_side > 0;
+        if units {
+            // Their kernels read weights from buffers.
+            facts.texels = false;
+        } else {
+            facts.matrix_side = 0;
+        }
+        let features = adapters::features(&adapter);
         let asked = wgpu::DeviceDescriptor {
             label: Some("tilewright"),
-            required_features: adapters::features(&adapter),
+            required_features: if units { features | adapters::UNITS } else { features },
             required_limits: adapter.limits(),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: experimental(units),
             // Few buffers that live long: no large blocks to cut small ones from.
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
@@ -90,7 +132,14 @@ impl Gpu {
         let tail = adapters::tail(facts.texels);
         let health = Health::default();
         health.watch(&device);
-        Ok(Gpu {
+        let folder = options.cache.as_deref();
+        let (cache, found) = Cache::open(folder, &device, &adapter.get_info(), &health);
+        let how = [facts.backend == "webgpu", options.checked];
+        let handle = cache.as_ref().map(|cache| cache.handle.clone());
+        let mut gpu = Gpu {
+            builder: Builder::new(&device, &health, how, handle),
+            cache: cache.map(Arc::new),
+            found,
             params: Params::new(&device),
             timers: Timers::new(options.timings && facts.timestamps, queue.get_timestamp_period()),
             ring: Ring::default(),
@@ -105,7 +154,11 @@ impl Gpu {
             fail_next_submission: false,
             unflushed: 0,
             flushed: None,
-        })
+        };
+        if units && !units::work(&mut gpu).await? {
+            gpu.facts.matrix_side = 0;
+        }
+        Ok(gpu)
     }
 
     /// Waits for the answers of all calls so far. Natively there is nothing to wait for; in a
@@ -120,8 +173,27 @@ impl Gpu {
     /// Adds a shader from outside the variant table: an experiment, or one under test.
     pub fn add_shader(&mut self, name: &str, text: &str) -> Result<VariantId, DeviceError> {
         self.health.check()?;
-        let (pipelines, mut builder) = self.builder();
-        pipelines.add(name, text, &mut builder)
+        self.pipelines.add((name, text), &self.builder, &mut self.open)
+    }
+
+    /// What was found of compiled pipelines when the device was opened.
+    pub fn found(&self) -> &CacheFile {
+        &self.found
+    }
+
+    /// Pipelines that a step had to wait for, because nobody had asked for them before.
+    pub fn late_pipelines(&self) -> usize {
+        self.pipelines.late()
+    }
+
+    /// From now on [`Device::facts`] say so.
+    pub fn set_invariance(&mut self, invariance: Invariance) {
+        self.facts.invariance = invariance;
+    }
+
+    /// From now on [`Device::facts`] say what was measured on this device.
+    pub fn set_tuned(&mut self, tuned: Vec<Tuned>) {
+        self.facts.tuned = tuned;
     }
 
     /// Fault hook: the next `create_buffer` fails as if memory had run out.
@@ -140,17 +212,6 @@ impl Gpu {
         self.health.lose("it was destroyed");
     }
 
-    fn builder(&mut self) -> (&mut Pipelines, Builder<'_>) {
-        let builder = Builder {
-            device: &self.device,
-            health: &self.health,
-            open: &mut self.open,
-            browser: self.facts.backend == "webgpu",
-            checked: self.options.checked,
-        };
-        (&mut self.pipelines, builder)
-    }
-
     /// Makes the queue take what was written, two portions behind.
     fn flush(&mut self) -> Result<(), DeviceError> {
         self.unflushed = 0;
@@ -160,6 +221,14 @@ impl Gpu {
                 readback::reach(&self.device, previous, self.options.timeout, &self.health)
             }
             None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if let Some(cache) = &self.cache {
+            cache.save();
         }
     }
 }
@@ -210,11 +279,13 @@ impl Device for Gpu {
 
     fn prepare(&mut self, variants: &[VariantId]) -> Result<(), DeviceError> {
         self.health.check()?;
-        let (pipelines, mut builder) = self.builder();
-        for id in variants {
-            pipelines.ensure(*id, &mut builder)?;
-        }
-        Ok(())
+        self.begin(variants);
+        variants.iter().try_for_each(|id| self.pipelines.ensure(*id, &self.builder, &mut self.open))
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    fn begin(&mut self, variants: &[VariantId]) {
+        self.pipelines.begin(variants, &self.builder, self.cache.as_ref());
     }
 
     fn time_launches(&mut self, on: bool) -> bool {

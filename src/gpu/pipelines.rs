@@ -1,6 +1,10 @@
 //! Pipelines by variant, their layouts, and the bind groups made for them.
 
+#[cfg(not(target_arch = "wasm32"))]
+use super::ahead::Ahead;
 use super::buffers::Buffers;
+#[cfg(not(target_arch = "wasm32"))]
+use super::cache::Cache;
 use super::encode::SLOT;
 use super::health::{Asked, Health, Open, Scope};
 use super::reflect::{Bound, Kind, Reflection, reflect};
@@ -9,6 +13,9 @@ use crate::kernels::assemble::{Target, assemble};
 use crate::kernels::variants::{self, Need, Variant};
 use crate::record::{Binding, DeviceError, VariantId};
 use std::collections::HashMap;
+#[cfg(not(target_arch = "wasm32"))]
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bind groups kept at most; shapes that keep changing must not fill memory.
 const GROUPS_MAX: usize = 16384;
@@ -21,153 +28,180 @@ pub struct Pipeline {
 }
 
 struct Layout {
+    bound: Vec<Bound>,
     group: wgpu::BindGroupLayout,
     pipeline: wgpu::PipelineLayout,
-    groups: HashMap<Vec<Binding>, wgpu::BindGroup>,
+}
+
+/// The layouts of all pipelines, each once.
+#[derive(Clone, Default)]
+struct Layouts(Arc<Mutex<Vec<Layout>>>);
+
+impl Layouts {
+    fn list(&self) -> MutexGuard<'_, Vec<Layout>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The layout for `bound` and its place; the caller holds an error scope.
+    fn of(&self, device: &wgpu::Device, bound: &[Bound]) -> (usize, wgpu::PipelineLayout) {
+        let mut list = self.list();
+        let at = list.iter().position(|layout| layout.bound == bound);
+        let at = at.unwrap_or_else(|| {
+            list.push(layout(device, bound));
+            list.len() - 1
+        });
+        (at, list[at].pipeline.clone())
+    }
+}
+
+fn layout(device: &wgpu::Device, bound: &[Bound]) -> Layout {
+    let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty,
+        count: None,
+    };
+    let buffer = |ty, dynamic, bytes| wgpu::BindingType::Buffer {
+        ty,
+        has_dynamic_offset: dynamic,
+        min_binding_size: wgpu::BufferSize::new(bytes),
+    };
+    let mut entries = vec![entry(0, buffer(wgpu::BufferBindingType::Uniform, true, SLOT))];
+    for (place, use_) in (1..).zip(bound) {
+        let ty = match use_.kind {
+            Kind::Storage { writable } => {
+                let kind = wgpu::BufferBindingType::Storage { read_only: !writable };
+                buffer(kind, false, use_.bytes_min)
+            }
+            Kind::Uniform => buffer(wgpu::BufferBindingType::Uniform, false, use_.bytes_min),
+            Kind::Texels(texel) => wgpu::BindingType::StorageTexture {
+                access: wgpu::StorageTextureAccess::ReadOnly,
+                format: texels::format(texel),
+                view_dimension: wgpu::TextureViewDimension::D2,
+            },
+        };
+        entries.push(entry(place, ty));
+    }
+    let group = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+        label: None,
+        entries: &entries,
+    });
+    let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&group)],
+        immediate_size: 0,
+    });
+    Layout { bound: bound.to_vec(), group, pipeline }
 }
 
 #[derive(Default)]
 pub struct Pipelines {
-    built: HashMap<VariantId, Pipeline>,
-    layouts: Vec<Layout>,
-    layout_of: HashMap<Vec<Bound>, usize>,
-    groups: usize,
+    built: HashMap<VariantId, Result<Pipeline, DeviceError>>,
+    #[cfg(not(target_arch = "wasm32"))]
+    ahead: Ahead,
+    /// Bind groups by the place of their layout.
+    groups: Vec<HashMap<Vec<Binding>, wgpu::BindGroup>>,
+    kept: usize,
+    /// Pipelines that a step had to wait for, because nobody had asked for them before.
+    late: usize,
     /// Shaders added from outside the table; their ids count down from the last one.
     added: u16,
 }
 
-/// What building a pipeline needs of the device.
-pub struct Builder<'a> {
-    pub device: &'a wgpu::Device,
-    pub health: &'a Health,
-    pub open: &'a mut Vec<Open>,
-    pub browser: bool,
-    pub checked: bool,
+/// What building a pipeline needs of the device; threads have one each.
+#[derive(Clone)]
+pub struct Builder {
+    device: wgpu::Device,
+    health: Health,
+    browser: bool,
+    checked: bool,
+    layouts: Layouts,
+    cache: Option<wgpu::PipelineCache>,
 }
 
 impl Pipelines {
     pub fn get(&self, id: VariantId) -> Result<&Pipeline, DeviceError> {
-        self.built.get(&id).ok_or_else(|| not_built(id))
+        match self.built.get(&id) {
+            Some(built) => built.as_ref().map_err(Clone::clone),
+            None => Err(DeviceError::Validation(format!("variant {} has no pipeline", id.0))),
+        }
     }
 
-    /// Builds the pipeline of `id` if it is not there yet.
-    pub fn ensure(&mut self, id: VariantId, builder: &mut Builder<'_>) -> Result<(), DeviceError> {
-        if self.built.contains_key(&id) {
+    /// Starts to build the pipelines of `ids` on other threads.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn begin(&mut self, ids: &[VariantId], builder: &Builder, cache: Option<&Arc<Cache>>) {
+        // One lot at a time.
+        for id in self.ahead.coming() {
+            self.built.extend(self.ahead.until(id));
+        }
+        let mut wanted: Vec<_> = ids.to_vec();
+        let mut seen = HashSet::new();
+        wanted.retain(|id| !self.built.contains_key(id) && seen.insert(*id));
+        if !wanted.is_empty() {
+            self.ahead = Ahead::begin(wanted, builder.clone(), cache.cloned());
+        }
+    }
+
+    /// Builds the pipeline of `id` if it is neither there nor on its way.
+    pub fn ensure(
+        &mut self,
+        id: VariantId,
+        builder: &Builder,
+        open: &mut Vec<Open>,
+    ) -> Result<(), DeviceError> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if !self.built.contains_key(&id) {
+            self.built.extend(self.ahead.until(id));
+        }
+        if let Some(Ok(_)) = self.built.get(&id) {
             return Ok(());
         }
-        let unknown = || DeviceError::Validation(format!("there is no variant {}", id.0));
-        let variant = variants::get(id).ok_or_else(unknown)?;
-        let refused = |message| DeviceError::Shader { variant: variant.name.clone(), message };
-        builder.has_needs(variant).map_err(refused)?;
-        let text = assemble(variant, Target::Naga).map_err(|e| refused(e.to_string()))?;
-        let given = if builder.browser {
-            assemble(variant, Target::Browser).map_err(|e| refused(e.to_string()))?
-        } else {
-            text.clone()
-        };
-        let pipeline = self.build(&variant.name, &text, &given, builder)?;
-        self.built.insert(id, pipeline);
+        if let Some(Err(error)) = self.built.remove(&id) {
+            return Err(error);
+        }
+        self.late += 1;
+        self.built.insert(id, Ok(builder.of_table(id, open)?));
         Ok(())
+    }
+
+    /// Pipelines that were built while a step waited.
+    pub fn late(&self) -> usize {
+        self.late
     }
 
     /// Builds a shader that is not in the table.
     pub fn add(
         &mut self,
-        name: &str,
-        text: &str,
-        builder: &mut Builder<'_>,
+        (name, text): (&str, &str),
+        builder: &Builder,
+        open: &mut Vec<Open>,
     ) -> Result<VariantId, DeviceError> {
-        let pipeline = self.build(name, text, text, builder)?;
+        let pipeline = builder.build(name, text, text, open)?;
         let id = VariantId(u16::MAX - self.added);
         if variants::get(id).is_some() {
             return Err(fault(name, "all variant ids are used up"));
         }
         self.added += 1;
-        self.built.insert(id, pipeline);
+        self.built.insert(id, Ok(pipeline));
         Ok(id)
     }
 
-    /// Builds `given`, whose interface is read from its twin `text` written for naga.
-    fn build(
-        &mut self,
-        name: &str,
-        text: &str,
-        given: &str,
-        builder: &mut Builder<'_>,
-    ) -> Result<Pipeline, DeviceError> {
-        let refused = |message| DeviceError::Shader { variant: name.to_string(), message };
-        let reflection = reflect(name, text).map_err(refused)?;
-        builder.fits(&reflection).map_err(refused)?;
-        let scope = Scope::open(builder.device);
-        let layout = self.layout(builder.device, &reflection.bound);
-        let pipeline = builder.pipeline(name, given, &reflection, &self.layouts[layout].pipeline);
-        let asked = Asked::Pipeline { variant: name.to_string() };
-        scope.close(asked, builder.health, builder.open)?;
-        Ok(Pipeline { name: name.to_string(), pipeline, reflection, layout })
-    }
-
-    fn layout(&mut self, device: &wgpu::Device, bound: &[Bound]) -> usize {
-        if let Some(at) = self.layout_of.get(bound) {
-            return *at;
-        }
-        let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
-            binding,
-            visibility: wgpu::ShaderStages::COMPUTE,
-            ty,
-            count: None,
-        };
-        let buffer = |ty, dynamic, bytes| wgpu::BindingType::Buffer {
-            ty,
-            has_dynamic_offset: dynamic,
-            min_binding_size: wgpu::BufferSize::new(bytes),
-        };
-        let mut entries = vec![entry(0, buffer(wgpu::BufferBindingType::Uniform, true, SLOT))];
-        for (place, use_) in (1..).zip(bound) {
-            let ty = match use_.kind {
-                Kind::Storage { writable } => {
-                    let kind = wgpu::BufferBindingType::Storage { read_only: !writable };
-                    buffer(kind, false, use_.bytes_min)
-                }
-                Kind::Uniform => buffer(wgpu::BufferBindingType::Uniform, false, use_.bytes_min),
-                Kind::Texels(texel) => wgpu::BindingType::StorageTexture {
-                    access: wgpu::StorageTextureAccess::ReadOnly,
-                    format: texels::format(texel),
-                    view_dimension: wgpu::TextureViewDimension::D2,
-                },
-            };
-            entries.push(entry(place, ty));
-        }
-        let group = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: None,
-            entries: &entries,
-        });
-        let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-            label: None,
-            bind_group_layouts: &[Some(&group)],
-            immediate_size: 0,
-        });
-        let at = self.layouts.len();
-        self.layouts.push(Layout { group, pipeline, groups: HashMap::new() });
-        self.layout_of.insert(bound.to_vec(), at);
-        at
-    }
-
-    /// The bind group of `pipeline` over `params` and `bindings`; the caller holds an error scope.
+    /// The bind group of `id` over `params` and `bindings`; the caller holds an error scope.
     pub fn group(
         &mut self,
         id: VariantId,
-        device: &wgpu::Device,
+        builder: &Builder,
         params: &wgpu::Buffer,
         buffers: &Buffers,
         bindings: &[Binding],
     ) -> Result<wgpu::BindGroup, DeviceError> {
-        let pipeline = self.built.get(&id).ok_or_else(|| not_built(id))?;
-        let layout = &mut self.layouts[pipeline.layout];
-        if let Some(group) = layout.groups.get(bindings) {
+        let pipeline = self.get(id)?;
+        let at = pipeline.layout;
+        if let Some(group) = self.groups.get(at).and_then(|groups| groups.get(bindings)) {
             return Ok(group.clone());
         }
         check(pipeline, bindings)?;
-        let limits = device.limits();
+        let limits = builder.device.limits();
         let uniform =
             wgpu::BufferBinding { buffer: params, offset: 0, size: wgpu::BufferSize::new(SLOT) };
         let mut entries = vec![wgpu::BindGroupEntry {
@@ -182,14 +216,17 @@ impl Pipelines {
             let resource = buffers.resource(binding, use_.kind, &limits).map_err(named)?;
             entries.push(wgpu::BindGroupEntry { binding: place, resource });
         }
-        let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+        let group = builder.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
-            layout: &layout.group,
+            layout: &builder.layouts.list()[at].group,
             entries: &entries,
         });
-        layout.groups.insert(bindings.to_vec(), group.clone());
-        self.groups += 1;
-        if self.groups > GROUPS_MAX {
+        if self.groups.len() <= at {
+            self.groups.resize_with(at + 1, HashMap::new);
+        }
+        self.groups[at].insert(bindings.to_vec(), group.clone());
+        self.kept += 1;
+        if self.kept > GROUPS_MAX {
             self.forget_all();
         }
         Ok(group)
@@ -197,28 +234,20 @@ impl Pipelines {
 
     /// Drops the bind groups over a binding that `stale` names.
     pub fn forget(&mut self, stale: impl Fn(&Binding) -> bool) {
-        for layout in &mut self.layouts {
-            layout.groups.retain(|bindings, _| !bindings.iter().any(&stale));
+        for groups in &mut self.groups {
+            groups.retain(|bindings, _| !bindings.iter().any(&stale));
         }
-        self.count();
+        self.kept = self.groups.iter().map(HashMap::len).sum();
     }
 
     pub fn forget_all(&mut self) {
-        self.layouts.iter_mut().for_each(|l| l.groups.clear());
-        self.count();
-    }
-
-    fn count(&mut self) {
-        self.groups = self.layouts.iter().map(|l| l.groups.len()).sum();
+        self.groups.clear();
+        self.kept = 0;
     }
 }
 
 fn fault(name: &str, message: &str) -> DeviceError {
     DeviceError::Validation(format!("`{name}`: {message}"))
-}
-
-fn not_built(id: VariantId) -> DeviceError {
-    DeviceError::Validation(format!("variant {} has no pipeline", id.0))
 }
 
 /// Rules that a bind group must keep; the API's own messages do not name the kernel.
@@ -247,7 +276,51 @@ fn check(pipeline: &Pipeline, bindings: &[Binding]) -> Result<(), DeviceError> {
     Ok(())
 }
 
-impl Builder<'_> {
+impl Builder {
+    pub fn new(
+        device: &wgpu::Device,
+        health: &Health,
+        [browser, checked]: [bool; 2],
+        cache: Option<wgpu::PipelineCache>,
+    ) -> Builder {
+        let (device, health, layouts) = (device.clone(), health.clone(), Layouts::default());
+        Builder { device, health, browser, checked, layouts, cache }
+    }
+
+    /// Builds the variant `id`.
+    pub fn of_table(&self, id: VariantId, open: &mut Vec<Open>) -> Result<Pipeline, DeviceError> {
+        let unknown = || DeviceError::Validation(format!("there is no variant {}", id.0));
+        let variant = variants::get(id).ok_or_else(unknown)?;
+        let refused = |message| DeviceError::Shader { variant: variant.name.clone(), message };
+        self.has_needs(variant).map_err(refused)?;
+        let text = assemble(variant, Target::Naga).map_err(|e| refused(e.to_string()))?;
+        let given = if self.browser {
+            assemble(variant, Target::Browser).map_err(|e| refused(e.to_string()))?
+        } else {
+            text.clone()
+        };
+        self.build(&variant.name, &text, &given, open)
+    }
+
+    /// Builds `given`, whose interface is read from its twin `text` written for naga.
+    fn build(
+        &self,
+        name: &str,
+        text: &str,
+        given: &str,
+        open: &mut Vec<Open>,
+    ) -> Result<Pipeline, DeviceError> {
+        let refused = |message| DeviceError::Shader { variant: name.to_string(), message };
+        let reflection = reflect(name, text).map_err(refused)?;
+        self.fits(&reflection).map_err(refused)?;
+        let scope = Scope::open(&self.device);
+        let (layout, of_pipeline) = self.layouts.of(&self.device, &reflection.bound);
+        let pipeline = self.pipeline(name, given, &reflection, &of_pipeline);
+        let asked = Asked::Pipeline { variant: name.to_string() };
+        scope.close(asked, &self.health, open)?;
+        Ok(Pipeline { name: name.to_string(), pipeline, reflection, layout })
+    }
+
     fn has_needs(&self, variant: &Variant) -> Result<(), String> {
         let features = self.device.features();
         for need in &variant.needs {
@@ -257,6 +330,7 @@ impl Builder<'_> {
                 Need::Int64 => wgpu::Features::SHADER_INT64,
                 // Part of the API.
                 Need::Texels => wgpu::Features::empty(),
+                Need::Units8 | Need::Units16 => wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
             };
             if !features.contains(feature) {
                 return Err(format!("it needs `{}`, which this adapter lacks", need.name()));
@@ -309,7 +383,7 @@ impl Builder<'_> {
                 zero_initialize_workgroup_memory: self.checked,
                 ..Default::default()
             },
-            cache: None,
+            cache: self.cache.as_ref(),
         })
     }
 }

@@ -63,7 +63,12 @@ pub fn assemble_from<'a>(
         match (need, target) {
             (Need::F16, _) => out.push_str("enable f16;\n"),
             (Need::Subgroups, Target::Browser) => out.push_str("enable subgroups;\n"),
-            // Chrome has no 64-bit integers; such variants never run there.
+            (Need::Units8 | Need::Units16, Target::Naga) => {
+                out.push_str("enable wgpu_cooperative_matrix;\n");
+            }
+            // Chrome has neither 64-bit integers nor these matrix units; such variants never run
+            // there.
+            (Need::Units8 | Need::Units16, Target::Browser) => {}
             (Need::Subgroups, Target::Naga) | (Need::Int64 | Need::Texels, _) => {}
         }
     }

@@ -1,8 +1,9 @@
 //! Paged attention: the work list a step is cut into on the host, and the launches that read it.
 
 use super::{Kernel, fold_grid, named};
-use crate::base::KvType;
+use crate::base::{Invariance, KvType};
 use crate::record::{Binding, Facts, Recording, VariantId};
+use std::ops::Range;
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -12,6 +13,7 @@ pub struct AttnParams {
     pub block_size: u32,
     pub items_at: u32,
     pub q_stride: u32,
+    pub out_stride: u32,
     pub group: u32,
     pub group_parts: u32,
     pub scale: f32,
@@ -19,6 +21,7 @@ pub struct AttnParams {
     pub cap: f32,
     pub items: u32,
     pub grid_x: u32,
+    pub split: u32,
 }
 
 #[repr(C)]
@@ -26,7 +29,7 @@ pub struct AttnParams {
 pub struct AttnMergeParams {
     pub heads: u32,
     pub merges_at: u32,
-    pub q_stride: u32,
+    pub out_stride: u32,
     pub merges: u32,
     pub grid_x: u32,
 }
@@ -37,8 +40,18 @@ pub const ATTN_MERGE: Kernel = Kernel { stem: "attn_merge", bindings: 3, writes:
 /// Head sizes that have a variant.
 pub const HEAD_DIMS: [u32; 10] = [16, 24, 32, 48, 64, 80, 96, 128, 256, 576];
 
-/// Keys per split; splits lie at absolute positions.
-pub const SPLIT_KEYS: u32 = 256;
+/// Keys per split where no number depends on company; splits lie at absolute positions.
+const SPLIT_KEYS: u32 = 256;
+
+/// Keys of the kernel's tiles, which no split is shorter than.
+const TILE_KEYS: u32 = 64;
+
+/// Splits of a row worth having: the merge takes one after the other.
+const SPLITS_WORTH: u32 = 32;
+
+/// Workgroups that keep a wide device busy, and one that is a processor's few threads.
+const GROUPS_WANTED: u32 = 1024;
+const GROUPS_WANTED_SOFTWARE: u32 = 16;
 
 /// (token, head) rows one work item carries.
 pub const ITEM_ROWS: u32 = 8;
@@ -76,6 +89,11 @@ impl Heads {
     fn item_tokens(self) -> u32 {
         (ITEM_ROWS / self.group().min(ITEM_ROWS)).max(1)
     }
+
+    /// Workgroups of one work item.
+    fn groups(self) -> u32 {
+        self.kv_heads * self.group().div_ceil(ITEM_ROWS)
+    }
 }
 
 /// One sequence's part of a step.
@@ -90,9 +108,45 @@ pub struct AttnRow {
     pub table_at: u32,
 }
 
+impl AttnRow {
+    fn end(&self) -> u32 {
+        self.start + self.len
+    }
+
+    /// Splits of so many keys that any of its tokens sees.
+    fn splits(&self, split: u32, window: Option<u32>) -> Range<u32> {
+        first_key(self.start, window) / split..self.end().div_ceil(split)
+    }
+}
+
+/// Keys per split for a step of `rows`. Where numbers may depend on company, as many as spread the
+/// step's work evenly over the device, with no more splits than the merge and the slots are for.
+fn split_keys(
+    rows: &[AttnRow],
+    heads: Heads,
+    window: Option<u32>,
+    partials_max: u32,
+    facts: &Facts,
+) -> u32 {
+    if facts.invariance == Invariance::On {
+        return SPLIT_KEYS;
+    }
+    let seen = |row: &AttnRow| row.end() - first_key(row.start, window);
+    let items = |row: &AttnRow| u64::from(row.len.div_ceil(heads.item_tokens()));
+    let keys: u64 = rows.iter().map(|row| items(row) * u64::from(seen(row))).sum();
+    let wanted = if facts.software() { GROUPS_WANTED_SOFTWARE } else { GROUPS_WANTED };
+    let parts = (wanted / heads.groups()).min(partials_max / heads.heads).max(1);
+    let longest = rows.iter().map(seen).max().unwrap_or(0);
+    let least = u64::from(longest.div_ceil(SPLITS_WORTH));
+    let even = keys.div_ceil(u64::from(parts)).clamp(least, u64::from(longest)) as u32;
+    even.next_multiple_of(TILE_KEYS).max(TILE_KEYS)
+}
+
 /// The work list of one step.
 #[derive(Clone, Default, Debug)]
 pub struct AttnWork {
+    /// Keys per split.
+    pub split: u32,
     pub items: Vec<[u32; ITEM_WORDS as usize]>,
     pub merges: Vec<[u32; MERGE_WORDS as usize]>,
     /// Partial slots that the items write.
@@ -103,14 +157,21 @@ impl AttnWork {
     /// Cuts `rows` into work items. Splits of a single-token row become items of their own while
     /// `partials_max` slots last; the results are the same bits either way. Splits that no layer
     /// sees, where the widest window is `window` keys, are left out.
-    pub fn fill(&mut self, rows: &[AttnRow], heads: Heads, window: Option<u32>, partials_max: u32) {
+    pub fn fill(
+        &mut self,
+        rows: &[AttnRow],
+        heads: Heads,
+        window: Option<u32>,
+        partials_max: u32,
+        facts: &Facts,
+    ) {
         self.items.clear();
         self.merges.clear();
         self.partials = 0;
+        self.split = split_keys(rows, heads, window, partials_max, facts);
         let tokens = heads.item_tokens();
         for row in rows {
-            let seen_from = |start: u32| first_key(start, window) / SPLIT_KEYS;
-            let (begin, end) = (seen_from(row.start), (row.start + row.len).div_ceil(SPLIT_KEYS));
+            let Range { start: begin, end } = row.splits(self.split, window);
             let splits = end - begin;
             let wanted = splits * heads.heads;
             if row.len == 1 && splits > 1 && self.partials + wanted <= partials_max {
@@ -124,11 +185,11 @@ impl AttnWork {
                 continue;
             }
             for at in (0..row.len).step_by(tokens as usize) {
-                let len = tokens.min(row.len - at);
-                let start = row.start + at;
-                let end = (start + len).div_ceil(SPLIT_KEYS);
-                let (first, table) = (row.first + at, row.table_at);
-                let begin = seen_from(start);
+                let (first, len, start) =
+                    (row.first + at, tokens.min(row.len - at), row.start + at);
+                let part = AttnRow { first, len, start, ..*row };
+                let Range { start: begin, end } = part.splits(self.split, window);
+                let table = row.table_at;
                 self.items.push([first, len, start, table, begin, end, NO_PARTIAL, 0]);
             }
         }
@@ -156,6 +217,7 @@ pub struct Attn<'a> {
     pub meta: Binding,
     pub partial: Binding,
     pub out: Binding,
+    pub out_stride: u32,
 }
 
 impl Attn<'_> {
@@ -178,13 +240,14 @@ impl Attn<'_> {
         let group_parts = group.div_ceil(ITEM_ROWS);
         let items = self.work.items.len() as u32;
         let mut grid = fold_grid(items, facts);
-        grid[2] = kv_heads * group_parts;
+        grid[2] = self.heads.groups();
         let params = AttnParams {
             heads,
             kv_heads,
             block_size: self.block_size,
             items_at: self.items_at,
             q_stride: self.q_stride,
+            out_stride: self.out_stride,
             group,
             group_parts,
             scale: self.scale,
@@ -192,6 +255,7 @@ impl Attn<'_> {
             cap: self.cap.unwrap_or(0.0),
             items,
             grid_x: grid[0],
+            split: self.work.split,
         };
         let cache = [self.k_cache, self.v_cache];
         let bindings = vec![self.q, cache[0], cache[1], self.meta, self.out, self.partial];
@@ -206,7 +270,7 @@ impl Attn<'_> {
         let params = AttnMergeParams {
             heads,
             merges_at: self.merges_at,
-            q_stride: self.q_stride,
+            out_stride: self.out_stride,
             merges,
             grid_x: grid[0],
         };

@@ -64,30 +64,29 @@ impl NormRms {
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct NormQkParams {
     pub tokens: u32,
+    pub x_stride: u32,
     pub q_groups: u32,
     pub q_dim: u32,
-    pub q_stride: u32,
+    pub k_at: u32,
     pub k_groups: u32,
     pub k_dim: u32,
-    pub k_stride: u32,
     pub eps: f32,
     pub offset: f32,
     pub grid_x: u32,
 }
 
-pub const NORM_QK: Kernel = Kernel { stem: "norm_qk", bindings: 4, writes: &[2, 3] };
+pub const NORM_QK: Kernel = Kernel { stem: "norm_qk", bindings: 3, writes: &[2] };
 
-/// RMS norms in place: each of the groups of `dim` values that a row of q and of k consists of
-/// (its heads, or the whole row).
+/// RMS norms in place: each of the groups of `dim` values that q and k of a token consist of (its
+/// heads, or all of them), q from the beginning of its row, k from value `k_at` on.
 pub struct NormQk {
     pub tokens: u32,
-    pub q: Binding,
-    pub q_stride: u32,
+    pub x: Binding,
+    pub x_stride: u32,
     pub q_groups: u32,
     pub q_dim: u32,
     pub q_weight: Binding,
-    pub k: Binding,
-    pub k_stride: u32,
+    pub k_at: u32,
     pub k_groups: u32,
     pub k_dim: u32,
     pub k_weight: Binding,
@@ -102,17 +101,17 @@ impl NormQk {
         let grid = fold_grid(self.tokens * (self.q_groups + self.k_groups), facts);
         let params = NormQkParams {
             tokens: self.tokens,
+            x_stride: self.x_stride,
             q_groups: self.q_groups,
             q_dim: self.q_dim,
-            q_stride: self.q_stride,
+            k_at: self.k_at,
             k_groups: self.k_groups,
             k_dim: self.k_dim,
-            k_stride: self.k_stride,
             eps: self.eps,
             offset: self.offset,
             grid_x: grid[0],
         };
-        let bindings = vec![self.q_weight, self.k_weight, self.q, self.k];
+        let bindings = vec![self.q_weight, self.k_weight, self.x];
         recording.dispatch(variant, &params, bindings, grid);
     }
 }
@@ -127,8 +126,10 @@ pub struct RopeKvParams {
     pub first: u32,
     pub rotary: u32,
     pub values: u32,
-    pub q_stride: u32,
-    pub kv_stride: u32,
+    pub x_stride: u32,
+    pub q_at: u32,
+    pub k_at: u32,
+    pub v_at: u32,
     pub block_size: u32,
     pub positions_at: u32,
     pub slots_at: u32,
@@ -138,17 +139,15 @@ pub struct RopeKvParams {
 /// Threads of a workgroup of `rope_kv`.
 const ROPE_WIDTH: u32 = 64;
 
-pub const ROPE_KV: Kernel = Kernel { stem: "rope_kv", bindings: 7, writes: &[4, 5, 6] };
+pub const ROPE_KV: Kernel = Kernel { stem: "rope_kv", bindings: 5, writes: &[2, 3, 4] };
 
-/// Rotates q in place; rotates k and writes it with v into the cache. `head_dim` and `rotary` are
-/// multiples of 8.
+/// Rotates q in place; rotates k and writes it with v into the cache. All three lie in one row per
+/// token. `head_dim` and `rotary` are multiples of 8, where they begin multiples of 4.
 pub struct RopeKv {
     /// `grid_x` is filled in by `record`.
     pub params: RopeKvParams,
     pub kv: KvType,
-    pub q: Binding,
-    pub k: Binding,
-    pub v: Binding,
+    pub x: Binding,
     /// `[position][rotary / 2]` of (cos, sin).
     pub table: Binding,
     pub meta: Binding,
@@ -166,8 +165,7 @@ impl RopeKv {
         let heads_of_group = width / (params.head_dim / 8);
         let grid = fold_grid((params.tokens * heads).div_ceil(heads_of_group), facts);
         params.grid_x = grid[0];
-        let (cache, table, meta) = ([self.k_cache, self.v_cache], self.table, self.meta);
-        let bindings = vec![self.k, self.v, table, meta, self.q, cache[0], cache[1]];
+        let bindings = vec![self.table, self.meta, self.x, self.k_cache, self.v_cache];
         let variant = named(&format!("rope_kv.{}{}", self.kv, if wide { ".wide" } else { "" }));
         recording.dispatch(variant, &params, bindings, grid);
     }
@@ -178,46 +176,49 @@ impl RopeKv {
 pub struct ActGluParams {
     pub count: u32,
     pub dim: u32,
-    pub stride: u32,
+    pub x_stride: u32,
+    pub up_at: u32,
+    pub y_stride: u32,
+    pub act: u32,
     pub grid_x: u32,
 }
 
 pub const ACT_GLU: Kernel = Kernel { stem: "act_glu", bindings: 2, writes: &[1] };
 
-/// What a gate does before it is multiplied.
+/// What a gate does before it is multiplied, and its number for kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    Silu,
-    GeluTanh,
+    Silu = 1,
+    GeluTanh = 2,
 }
 
-impl Gate {
-    fn name(self) -> &'static str {
-        match self {
-            Gate::Silu => "silu",
-            Gate::GeluTanh => "gelu_tanh",
-        }
-    }
-}
-
-/// `gate` = act(`gate`) * `up`, `rows` rows of `dim` values; the rest of each `stride` becomes 0.
+/// `y` = act(gate) * up, `rows` rows of `dim` values; the rest of each row of `y` becomes 0. A row
+/// of x begins with gate, and has up from value `up_at` on.
 pub struct ActGlu {
     pub act: Gate,
     pub rows: u32,
     pub dim: u32,
-    pub stride: u32,
-    pub gate: Binding,
-    pub up: Binding,
+    pub x: Binding,
+    pub x_stride: u32,
+    pub up_at: u32,
+    pub y: Binding,
+    pub y_stride: u32,
 }
 
 impl ActGlu {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
-        let (dim, stride) = (self.dim, self.stride);
-        let count = self.rows * stride;
+        let count = self.rows * self.y_stride;
         let grid = fold_grid(count.div_ceil(64), facts);
-        let params = ActGluParams { count, dim, stride, grid_x: grid[0] };
-        let variant = named(&format!("act_glu.{}", self.act.name()));
-        recording.dispatch(variant, &params, vec![self.up, self.gate], grid);
+        let params = ActGluParams {
+            count,
+            dim: self.dim,
+            x_stride: self.x_stride,
+            up_at: self.up_at,
+            y_stride: self.y_stride,
+            act: self.act as u32,
+            grid_x: grid[0],
+        };
+        recording.dispatch(named("act_glu"), &params, vec![self.x, self.y], grid);
     }
 }
 

@@ -2,9 +2,9 @@
 //! with chosen matrices, and their weighed sum in rank order. All on the device; a pair's bits are
 //! a function of its own token.
 
-use super::mul::{Matrix, MatrixPart, segments_of};
+use super::mul::{Matrix, MatrixPart, packed_stride, read_packed, segments_of, variant_name};
 use super::{Kernel, fold_grid, layout, named};
-use crate::base::Format;
+use crate::base::{Activations, Format};
 use crate::record::{Binding, Facts, Recording};
 
 /// Experts a router may have, and those a token may use.
@@ -234,6 +234,8 @@ pub struct MulExpert<'a> {
     pub routing: Binding,
     pub x: Binding,
     pub x_stride: u32,
+    /// The same rows as [`Pack`](super::mul::Pack) leaves them, for formats that can take bytes.
+    pub packed: Option<Binding>,
     /// `used` where x has a row per token, 1 where it has one per pair.
     pub x_div: u32,
     pub y: Binding,
@@ -243,7 +245,11 @@ pub struct MulExpert<'a> {
 impl MulExpert<'_> {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
         let (rows, cols) = (self.w.rows, self.w.cols);
-        let (tile, format) = (self.route.tile(), self.w.format.name());
+        let (x, x_stride, taken) = match read_packed(self.w.format, self.packed) {
+            Some(packed) => (packed, packed_stride(cols), Activations::Int8),
+            None => (self.x, self.x_stride, Activations::F32),
+        };
+        let (tile, format) = (self.route.tile(), variant_name(self.w.format, taken));
         let segments = segments_of(rows, cols, facts);
         let variant = match (segments, tile) {
             (2.., 1) => named(&format!("mul_expert_vec.{format}.s{segments}")),
@@ -264,7 +270,7 @@ impl MulExpert<'_> {
                 rows,
                 k_blocks,
                 segments,
-                x_stride: self.x_stride,
+                x_stride,
                 y_stride: self.y_stride,
                 x_div: self.x_div,
                 list_at: self.route.list_at(),
@@ -274,7 +280,7 @@ impl MulExpert<'_> {
                 quant_stride,
                 scale_stride,
             };
-            let bindings = vec![part.quants, part.scales, self.x, self.routing, self.y];
+            let bindings = vec![part.quants, part.scales, x, self.routing, self.y];
             let grid = [rows.div_ceil(columns), self.route.tiles_max(), 1];
             recording.dispatch(variant, &params, bindings, grid);
         }

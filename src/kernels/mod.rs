@@ -15,6 +15,7 @@ pub mod mul;
 pub mod sample;
 pub mod sources;
 pub mod streams;
+pub mod tuned;
 pub mod variants;
 
 use crate::record::{Facts, VariantId};
@@ -32,10 +33,14 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const KERNELS: [Kernel; 20] = [
+pub const KERNELS: [Kernel; 24] = [
     mul::EMBED,
     mul::MUL_MAT,
     mul::MUL_VEC,
+    mul::MUL_GEMM,
+    mul::MUL_PACK,
+    mul::MUL_UNIT,
+    mul::TO_HALVES,
     experts::MUL_EXPERT,
     experts::MUL_EXPERT_VEC,
     experts::MUL_HEADS,

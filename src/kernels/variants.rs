@@ -12,6 +12,10 @@ pub enum Need {
     F16,
     Int64,
     Texels,
+    /// Matrix units that take squares of 8 x 8, subgroups of 8.
+    Units8,
+    /// Squares of 16 x 16, subgroups of 32.
+    Units16,
 }
 
 impl Need {
@@ -21,6 +25,8 @@ impl Need {
             Need::F16 => "f16",
             Need::Int64 => "int64",
             Need::Texels => "texels",
+            Need::Units8 => "units8",
+            Need::Units16 => "units16",
         }
     }
 
@@ -31,13 +37,15 @@ impl Need {
             Need::F16 => facts.f16,
             Need::Int64 => facts.int64,
             Need::Texels => facts.texels,
+            Need::Units8 => facts.matrix_side == 8,
+            Need::Units16 => facts.matrix_side == 16,
         }
     }
 
     fn parse(text: &str) -> Option<Need> {
-        [Need::Subgroups, Need::F16, Need::Int64, Need::Texels]
-            .into_iter()
-            .find(|n| n.name() == text)
+        let all =
+            [Need::Subgroups, Need::F16, Need::Int64, Need::Texels, Need::Units8, Need::Units16];
+        all.into_iter().find(|n| n.name() == text)
     }
 }
 
@@ -76,8 +84,9 @@ pub struct Table {
     by_name: BTreeMap<String, VariantId>,
 }
 
-static TABLE: LazyLock<Result<Table, VariantError>> =
-    LazyLock::new(|| Table::parse(include_str!("../../shaders/variants.txt")));
+pub(super) const TABLE_TEXT: &str = include_str!("../../shaders/variants.txt");
+
+static TABLE: LazyLock<Result<Table, VariantError>> = LazyLock::new(|| Table::parse(TABLE_TEXT));
 
 /// The table compiled in.
 pub fn table() -> &'static Table {

@@ -1,7 +1,7 @@
 //! `bench model`: the shape of llama-bench, as a table or as JSON.
 
 use crate::cli::BenchModelArgs;
-use crate::model::{mib, options, sizes};
+use crate::model::{mib, options, sizes, told};
 use crate::{device, print};
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
@@ -34,6 +34,7 @@ pub fn run(args: &BenchModelArgs) -> Result<ExitCode> {
     let start = std::time::Instant::now();
     let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
     let load_seconds = start.elapsed().as_secs_f64();
+    told(&model.activations(), args.model.activations);
     let mut bench = BenchModel::new(model, device, MonotonicClock::default());
     let mut rows = Vec::new();
     for &depth in &args.depth {
@@ -77,6 +78,7 @@ pub fn described(model: &str, facts: &Facts, options: Option<&Options>) -> Map<S
         "sequences": options.sequences_max,
         "step_tokens": options.step_tokens_max,
         "kv": options.kv.to_string(),
+        "activations": options.activations.to_string(),
         "kv_blocks": options.blocks,
         "block_size": options.block_size,
     });

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
-use tilewright::base::{Format, KvType};
+use tilewright::base::{Activations, Format, KvType};
 use tilewright::bench::{Ceilings, KernelBench, KernelMeasured, Shape, Table, Wanted};
 
 #[derive(Args)]
@@ -30,6 +30,11 @@ pub struct BenchKernelsArgs {
     #[arg(long, default_value = "q4_1,q8_0", value_delimiter = ',', value_name = "FORMAT")]
     #[arg(value_parser = format, env = "TILEWRIGHT_BENCH_FORMAT")]
     pub format: Vec<Format>,
+    /// How products take their activations, by turns: f32, or int8 where the format has such a
+    /// product.
+    #[arg(long, default_value = "f32", value_delimiter = ',', value_name = "TYPE")]
+    #[arg(env = "TILEWRIGHT_BENCH_ACTIVATIONS")]
+    pub activations: Vec<Activations>,
     /// Rows of activations; to attention, sequences that decode, or tokens of one prompt.
     #[arg(long, default_value = "1,8,32,128", value_delimiter = ',', value_name = "TOKENS")]
     #[arg(value_parser = count, env = "TILEWRIGHT_BENCH_TOKENS")]
@@ -55,7 +60,8 @@ pub fn run(args: &BenchKernelsArgs) -> Result<ExitCode> {
     let default = if software { KvType::F32 } else { KvType::F16 };
     let kv = args.kv_dtype.unwrap_or(default);
     let (formats, tokens) = (args.format.clone(), args.tokens.clone());
-    let wanted = Wanted { formats, tokens, depth: args.keys, kv };
+    let activations = args.activations.clone();
+    let wanted = Wanted { formats, activations, tokens, depth: args.keys, kv };
     let mut bench = KernelBench::new(device, fma)?;
     let (name, found) = match (args.rows, args.cols) {
         (Some(rows), Some(cols)) => {

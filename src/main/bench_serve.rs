@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tilewright::bench::serve::{Endpoint, Goal, Load, Report, plot, run as send};
 use tilewright::sim::{Arrival, Lengths, Workload, draw_gaps};
+use tilewright::text::strftime;
 
 #[derive(Args)]
 pub struct BenchServeArgs {
@@ -154,7 +155,10 @@ pub fn run(args: &BenchServeArgs) -> Result<ExitCode> {
 /// What was asked for, before what was found.
 fn settings(args: &BenchServeArgs, count: u64) -> Map<String, Value> {
     let rate = if args.request_rate.is_finite() { json!(args.request_rate) } else { json!("inf") };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let settings = json!({
+        "date": strftime("%Y%m%d-%H%M%S", since.as_secs() as i64).unwrap_or_default(),
+        "label": null,
         "endpoint_type": if args.chat { "openai-chat" } else { "openai" },
         "backend": "openai",
         "client": concat!("tilewright ", env!("CARGO_PKG_VERSION")),

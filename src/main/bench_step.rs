@@ -2,7 +2,7 @@
 
 use crate::bench::{described, room};
 use crate::cli::{ModelArgs, count, switch};
-use crate::model::{options, sizes};
+use crate::model::{options, sizes, told};
 use crate::shape_args::ShapeArgs;
 use crate::{device, print};
 use anyhow::Result;
@@ -49,6 +49,7 @@ pub fn run(args: &BenchStepArgs) -> Result<ExitCode> {
     let sizes = sizes(&weights, device.as_ref(), &mut options)?;
     let read_by_step = read_by_step(&weights, &sizes.spec);
     let model = Model::load(&weights, device.as_mut(), sizes.options, &mut |_, _| {})?;
+    told(&model.activations(), args.model.activations);
     let mut bench = StepBench::new(model, device);
     let mut found = Vec::new();
     for &batch in &args.batch {
@@ -74,7 +75,18 @@ fn read_by_step(weights: &Weights, spec: &Spec) -> Option<u64> {
 }
 
 fn page(found: &[StepMeasured]) -> String {
-    let head = ["µs", "plan", "record", "submit", "device", "readback", "step", "outside", "tok/s"];
+    let head = [
+        "µs",
+        "plan",
+        "record",
+        "submit",
+        "device",
+        "readback",
+        "step",
+        "outside",
+        "tok/s",
+        "two in flight",
+    ];
     let mut table = Table::new(head);
     for m in found {
         let p = &m.parts;
@@ -83,6 +95,7 @@ fn page(found: &[StepMeasured]) -> String {
         row.extend(parts.map(|micros| format!("{micros:.1}")));
         row.push(format!("{:.1} %", m.outside_percent));
         row.push(format!("{:.1}", m.tokens_per_second));
+        row.push(format!("{:.1}", m.micros_in_flight));
         table.row(row);
     }
     let mut out = table.to_string();

@@ -3,7 +3,7 @@
 
 use crate::cli::ChatArgs;
 use crate::interrupt::Interrupt;
-use crate::session::{Session, render, request};
+use crate::session::{Session, recorded, render, request};
 use anyhow::{Context, Result, bail};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -41,7 +41,7 @@ pub fn run(args: &ChatArgs) -> Result<ExitCode> {
     while let Some(line) = lines.next()? {
         match chat.take(line.trim(), &mut out) {
             Ok(true) => {}
-            Ok(false) => return Ok(ExitCode::SUCCESS),
+            Ok(false) => break,
             // A person can mend it; a pipe cannot.
             Err(error) if person && !crate::broken_pipe(&error) => {
                 eprintln!("error: {}", crate::told(&error))
@@ -49,6 +49,8 @@ pub fn run(args: &ChatArgs) -> Result<ExitCode> {
             Err(error) => return Err(error),
         }
     }
+    drop(chat);
+    recorded(&args.record)?;
     Ok(ExitCode::SUCCESS)
 }
 

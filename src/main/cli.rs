@@ -2,10 +2,11 @@
 
 #[cfg(feature = "server")]
 use crate::log::LogFormat;
+use crate::session::RecordArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use tilewright::base::KvType;
+use tilewright::base::{Activations, Invariance, KvType};
 #[cfg(feature = "server")]
 use tilewright::text::CallStyle;
 
@@ -66,6 +67,9 @@ pub enum Command {
     /// Measure speed, and run the literature's claims.
     #[command(subcommand)]
     Bench(Bench),
+    /// Measure once which kernels serve a model's products best here; later starts use them.
+    #[command(after_help = "Example: tilewright tune -m model.gguf")]
+    Tune(crate::tune::TuneArgs),
     /// Write completions of commands and flags for a shell.
     #[command(
         after_help = "Example: tilewright completions bash > /etc/bash_completion.d/tilewright"
@@ -139,9 +143,26 @@ pub struct DeviceArgs {
     /// Compile shaders with bounds checks [default: false].
     #[arg(long, env = "TILEWRIGHT_CHECKED", help_heading = "Device", value_parser = switch())]
     pub checked_shaders: bool,
+    /// Multiply on the matrix units of the adapter, in half precision, where they pass a test: for
+    /// GPUs; no GPU has measured them yet [default: false].
+    #[arg(long, env = "TILEWRIGHT_MATRIX_UNITS", help_heading = "Device", value_parser = switch())]
+    pub matrix_units: bool,
+    /// on: a request's numbers are the same alone and among others, bit for bit. off: kernels whose
+    /// sums depend on the size of a step may run where they are faster, and answers may depend on
+    /// company.
+    #[arg(long, value_name = "on|off", default_value_t = Invariance::On)]
+    #[arg(env = "TILEWRIGHT_INVARIANCE", help_heading = "Device")]
+    pub invariance: Invariance,
     /// Time every kernel launch, for the trace and the window; steps take longer [default: false].
     #[arg(long, env = "TILEWRIGHT_KERNEL_TIMES", help_heading = "Device", value_parser = switch())]
     pub kernel_times: bool,
+    /// Leave what `tune` measured aside [default: false].
+    #[arg(long, env = "TILEWRIGHT_NO_TUNE", help_heading = "Device", value_parser = switch())]
+    pub no_tune: bool,
+    /// Folder for compiled pipelines and what `tune` measured [default: tilewright in the user's
+    /// cache folder].
+    #[arg(long, value_name = "DIR", env = "TILEWRIGHT_CACHE_DIR", help_heading = "Device")]
+    pub cache_dir: Option<PathBuf>,
 }
 
 #[derive(Args, Clone)]
@@ -185,11 +206,22 @@ pub struct ModelArgs {
     #[arg(long, alias = "kv-cache-dtype", value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE")]
     #[arg(help_heading = "Scheduling")]
     pub kv_dtype: Option<KvType>,
+    /// How matrix products take their activations: f32, or int8 (bytes with a scale per 32 values,
+    /// where the weights' format has such a product; answers change a little).
+    #[arg(long, value_name = "TYPE", default_value_t = Activations::F32)]
+    #[arg(env = "TILEWRIGHT_ACTIVATIONS", help_heading = "Model")]
+    pub activations: Activations,
     /// Host memory that preempted sequences may be moved to, such as 512MiB; 0: they are computed
     /// again [default: as much as the KV cache, at most 1GiB].
     #[arg(long, value_name = "BYTES", value_parser = bytes_or_none)]
     #[arg(env = "TILEWRIGHT_SWAP_MEMORY", help_heading = "Scheduling")]
     pub swap_memory: Option<u64>,
+    /// Steps in the air at once, 1 or 2; with 2 the next one is planned while the device runs the
+    /// one before it, which changes no output while --invariance is on.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=2))]
+    #[arg(env = "TILEWRIGHT_STEPS_IN_FLIGHT", help_heading = "Scheduling")]
+    pub steps_in_flight: u32,
     /// Tokens per KV block.
     #[arg(long, value_name = "TOKENS", default_value = "16", value_parser = ["16", "32"])]
     #[arg(env = "TILEWRIGHT_BLOCK_SIZE", help_heading = "Scheduling")]
@@ -270,13 +302,6 @@ pub struct ServeArgs {
     pub policies: crate::policies::PolicyArgs,
     #[command(flatten)]
     pub record: RecordArgs,
-}
-
-#[derive(Args, Clone)]
-pub struct RecordArgs {
-    /// Record every event of the engine to this file, as JSON lines [default: not recorded].
-    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORD", help_heading = "Recording")]
-    pub record: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -369,8 +394,8 @@ pub struct ViewArgs {
     /// Step to draw [default: the last].
     #[arg(long, value_name = "STEP", env = "TILEWRIGHT_AT", help_heading = "Pictures")]
     pub at: Option<u64>,
-    /// View to draw: all, slots, blocks, timeline, steps, queue, counters, text, kernels or why
-    /// [default: all].
+    /// View to draw: all, slots, blocks, timeline, steps, queue, counters, text, chats, kernels,
+    /// why or what-if [default: all].
     #[arg(long, value_name = "NAME", env = "TILEWRIGHT_VIEW", help_heading = "Pictures")]
     pub view: Option<String>,
     /// Size of the picture in points.
@@ -442,6 +467,11 @@ pub struct QualityArgs {
     /// [default: f32].
     #[arg(long, value_name = "TYPE", env = "TILEWRIGHT_KV_DTYPE")]
     pub kv_dtype: Option<KvType>,
+    /// How the judged model's products take their activations: f32 or int8; the reference takes
+    /// f32.
+    #[arg(long, value_name = "TYPE", default_value_t = Activations::F32)]
+    #[arg(env = "TILEWRIGHT_ACTIVATIONS")]
+    pub activations: Activations,
     /// Text to predict [default: 450 words that come with the program].
     #[arg(long, value_name = "FILE", env = "TILEWRIGHT_TEXT")]
     pub text: Option<PathBuf>,

@@ -2,36 +2,48 @@
 
 use crate::cli::{DeviceArgs, DeviceChoice};
 use anyhow::{Result, bail};
+use tilewright::base::Invariance;
 use tilewright::cpu::CpuDevice;
 use tilewright::record::{Device, DeviceKind, Facts, VariantId};
 
 /// Opens the device and says on standard error which one it is.
 pub fn open(args: &DeviceArgs) -> Result<Box<dyn Device>> {
-    let (device, _) = choose(args, false)?;
-    crate::log::line(format_args!("device: {}", describe(device.facts())));
+    let (device, _) = told(choose(args, false)?);
     Ok(device)
 }
 
 /// As [`open`], with the shader of multiply-adds that `bench kernels` compares with, where the
 /// device runs shaders.
 pub fn open_with_fma(args: &DeviceArgs) -> Result<Opened> {
-    let opened = choose(args, true)?;
-    crate::log::line(format_args!("device: {}", describe(opened.0.facts())));
-    Ok(opened)
+    Ok(told(choose(args, true)?))
+}
+
+fn told(opened: Opened) -> Opened {
+    let facts = opened.0.facts();
+    crate::log::line(format_args!("device: {}", describe(facts)));
+    if facts.invariance == Invariance::Off {
+        crate::log::line(format_args!("invariance off: answers may depend on company"));
+    }
+    opened
 }
 
 type Opened = (Box<dyn Device>, Option<VariantId>);
 
 fn choose(args: &DeviceArgs, fma: bool) -> Result<Opened> {
+    let processor = || -> Box<dyn Device> {
+        let mut device = CpuDevice::default();
+        device.set_invariance(args.invariance);
+        Box::new(device)
+    };
     if args.device == DeviceChoice::Cpu {
-        return Ok((Box::new(CpuDevice::default()), None));
+        return Ok((processor(), None));
     }
     match gpu(args, fma) {
         Ok(opened) => Ok(opened),
         Err(error) if args.device == DeviceChoice::Gpu || args.adapter.is_some() => Err(error),
         Err(error) => {
             crate::log::line(format_args!("{error}; running on the processor"));
-            Ok((Box::new(CpuDevice::default()), None))
+            Ok((processor(), None))
         }
     }
 }
@@ -45,11 +57,25 @@ fn gpu(args: &DeviceArgs, fma: bool) -> Result<Opened> {
             text => text.parse().unwrap_or_else(|never: std::convert::Infallible| match never {}),
         },
         checked: args.checked_shaders,
+        matrix_units: args.matrix_units,
         timings: args.kernel_times,
+        cache: crate::folders::own(args.cache_dir.as_deref(), "pipelines"),
         ..Default::default()
     };
     match pollster::block_on(tilewright::gpu::Gpu::open(&options)) {
         Ok(mut gpu) => {
+            if let tilewright::gpu::CacheFile::Ignored(file, why) = gpu.found() {
+                crate::log::line(format_args!("{}: not used, {why}", file.display()));
+            }
+            if args.matrix_units && gpu.facts().matrix_side == 0 {
+                crate::log::line(format_args!(
+                    "matrix units are not used: {} has none of a kind that is served, or they \
+                     failed their test",
+                    gpu.facts().name
+                ));
+            }
+            gpu.set_invariance(args.invariance);
+            gpu.set_tuned(crate::tune::found(args, gpu.facts()));
             let fma = fma.then(|| tilewright::bench::add_fma_shader(&mut gpu)).transpose()?;
             Ok((Box::new(gpu), fma))
         }

@@ -7,7 +7,7 @@ use crate::print;
 use crate::rehearsal::rehearse;
 use anyhow::{Context, Result};
 use std::process::ExitCode;
-use tilewright::base::Format;
+use tilewright::base::{Activations, Format};
 use tilewright::kernels::{mul, variants};
 use tilewright::record::{Binding, BufferId, Facts};
 
@@ -58,7 +58,8 @@ fn page(facts: &Facts) -> String {
     let mut out = format!(
         "chosen: {}\n  memory {memory}, binding {}, buffer {}\n  \
          workgroups {}, invocations {}, shared {} KiB\n  \
-         subgroup lanes {}, f16 {}, matrix units {}, timestamps {}\n\
+         subgroup lanes {}, f16 {}, matrix units {}, timestamps {}\n  \
+         invariance {}\n\
          matrix products, 4096 x 4096 (rows: variant):\n",
         describe(facts),
         mib(facts.binding_bytes_max),
@@ -68,12 +69,16 @@ fn page(facts: &Facts) -> String {
         facts.shared_bytes_max >> 10,
         facts.lanes,
         facts.f16,
-        facts.matrix_units,
-        facts.timestamps
+        match facts.matrix_side {
+            0 => "not used".to_string(),
+            side => format!("{side} x {side}"),
+        },
+        facts.timestamps,
+        facts.invariance
     );
     for (format, rows) in choices(facts) {
         let rows: Vec<_> = rows.iter().map(|(rows, name)| format!("{rows}: {name}")).collect();
-        out.push_str(&format!("  {format:<6} {}\n", rows.join("   ")));
+        out.push_str(&format!("  {format:<9} {}\n", rows.join("   ")));
     }
     out
 }
@@ -89,14 +94,22 @@ fn adapters() -> Vec<Facts> {
 }
 
 /// Format → (rows, variant) for a square matrix.
-fn choices(facts: &Facts) -> Vec<(&'static str, Vec<(u32, &'static str)>)> {
+fn choices(facts: &Facts) -> Vec<(String, Vec<(u32, &'static str)>)> {
     let binding = Binding { buffer: BufferId(0), offset: 0, bytes: 0 };
     let part = mul::MatrixPart { first: 0, rows: 4096, quants: binding, scales: binding };
-    let choice = |format: Format| {
+    let choice = |(format, taken): (Format, Activations)| {
         let w = mul::Matrix { format, rows: 4096, cols: 4096, parts: vec![part.clone()] };
-        let name = |rows| variants::get(mul::variant(&w, rows, facts).0).map(|v| v.name.as_str());
+        let chosen = |rows| mul::variant(&w, rows, facts, taken).0;
+        let name = |rows| variants::get(chosen(rows)).map(|v| v.name.as_str());
         let rows = [1, 8, 512].into_iter().filter_map(|rows| Some((rows, name(rows)?)));
-        (format.name(), rows.collect())
+        let lead = match taken {
+            Activations::F32 => format.to_string(),
+            Activations::Int8 => format!("{format} {taken}"),
+        };
+        (lead, rows.collect())
     };
-    Format::ALL.into_iter().map(choice).collect()
+    let plain = Format::ALL.map(|format| (format, Activations::F32));
+    let bytes = Format::ALL.map(|format| (format, mul::activations(format, Activations::Int8)));
+    let bytes = bytes.into_iter().filter(|(_, taken)| *taken == Activations::Int8);
+    plain.into_iter().chain(bytes).map(choice).collect()
 }

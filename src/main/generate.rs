@@ -1,7 +1,7 @@
 //! `generate`: a prompt in, text out, through the same engine as the server.
 
 use crate::cli::GenerateArgs;
-use crate::session::{Session, render, request};
+use crate::session::{Session, recorded, render, request};
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -25,5 +25,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     session.answer(request(&args.sampling, prompt), &mut out, &|| false)?;
     writeln!(out)?;
+    drop(session);
+    recorded(&args.record)?;
     Ok(ExitCode::SUCCESS)
 }

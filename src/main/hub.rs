@@ -1,27 +1,20 @@
 //! `-m hf:USER/REPO`: which hub and cache, from the variables that the hub's own tools read, and
 //! what a person sees while files come.
 
+use crate::folders::{self, first};
 use crate::log;
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::env;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use tilewright::weights::hub::{Hub, HubName, Progress};
 
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// The first of these variables that says something.
-fn first(names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| env::var(name).ok().filter(|value| !value.trim().is_empty()))
-}
-
 fn hub() -> Result<Hub> {
     let home = || {
-        let cache = first(&["XDG_CACHE_HOME"]).map(PathBuf::from).or_else(|| {
-            first(&["HOME", "USERPROFILE"]).map(|home| PathBuf::from(home).join(".cache"))
-        });
-        first(&["HF_HOME"]).map(PathBuf::from).or(cache.map(|cache| cache.join("huggingface")))
+        let own = first(&["HF_HOME"]).map(PathBuf::from);
+        own.or_else(|| folders::cache().map(|cache| cache.join("huggingface")))
     };
     let own = first(&["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]).map(PathBuf::from);
     let cache = own.or_else(|| home().map(|home| home.join("hub")));

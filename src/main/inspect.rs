@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
-use tilewright::base::KvType;
+use tilewright::base::{Activations, Format, KvType};
 use tilewright::engine::{LoadOptions, ModelCard, SamplingDefaults, read_card, template_source};
+use tilewright::kernels::mul::activations;
 use tilewright::model::Spec;
 use tilewright::weights::{GgufValue, Meta, Tensor, Weights};
 
@@ -66,15 +67,17 @@ fn tensor(t: &Tensor) -> Value {
     json!({"name": t.name, "shape": t.shape, "format": t.format, "bytes": t.bytes})
 }
 
-/// Format → tensors and bytes.
+/// Format → tensors, bytes, and whether its products can take activations as bytes.
 fn formats(weights: &Weights) -> Value {
-    let mut all: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut all: BTreeMap<Format, (u64, u64)> = BTreeMap::new();
     for tensor in weights.tensors().values() {
-        let entry = all.entry(tensor.format.name()).or_default();
+        let entry = all.entry(tensor.format).or_default();
         *entry = (entry.0 + 1, entry.1 + tensor.bytes);
     }
-    let row = |(name, (tensors, bytes)): (&str, (u64, u64))| {
-        (name.to_string(), json!({"tensors": tensors, "bytes": bytes}))
+    let row = |(format, (tensors, bytes)): (Format, (u64, u64))| {
+        let taken = activations(format, Activations::Int8) == Activations::Int8;
+        let row = json!({"tensors": tensors, "bytes": bytes, "int8_activations": taken});
+        (format.name().to_string(), row)
     };
     Value::Object(all.into_iter().map(row).collect())
 }
@@ -158,8 +161,14 @@ fn page(json: &Value, weights: &Weights) -> String {
         mib(&json["bytes"])
     );
     for (name, row) in json["formats"].as_object().into_iter().flatten() {
-        let _ =
-            writeln!(out, "  {name:<5} {} tensors, {:.1} MiB", row["tensors"], mib(&row["bytes"]));
+        let int8 = row["int8_activations"].as_bool().is_some_and(|taken| taken);
+        let _ = writeln!(
+            out,
+            "  {name:<5} {} tensors, {:.1} MiB{}",
+            row["tensors"],
+            mib(&row["bytes"]),
+            if int8 { "; products can take int8 activations" } else { "" }
+        );
     }
     for section in ["spec", "tokenizer", "sampling", "metadata"] {
         let _ = writeln!(out, "\n{section}");

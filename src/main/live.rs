@@ -1,7 +1,7 @@
 //! An engine for the window: made on a thread of its own, its events kept in a ring that the window
 //! empties, its answers read so that no request waits for a frame.
 
-use crate::cli::{ModelArgs, RecordArgs};
+use crate::cli::ModelArgs;
 use crate::wake::{Wake, Waker, locked};
 use crate::{device, model, session};
 use anyhow::Result;
@@ -14,7 +14,7 @@ use tilewright::engine::{
     SubmitError, load, spawn,
 };
 use tilewright::text::Message;
-use tilewright::trace::{RingSink, Sink, Stamped};
+use tilewright::trace::{Header, RingSink, Sink, Stamped};
 use tilewright::viewer::{EngineState, Note, Setup, Submission};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -29,6 +29,8 @@ struct Shared {
     left: AtomicBool,
     notes: Mutex<VecDeque<Note>>,
     engine: Mutex<Loading>,
+    /// What a recording of the engine begins with, once it is loaded.
+    header: Mutex<Header>,
 }
 
 /// Where the making of the engine is.
@@ -66,7 +68,7 @@ impl Live {
     /// Begins to make an engine; returns at once.
     pub fn start(
         args: &ModelArgs,
-        record: &RecordArgs,
+        record: &session::RecordArgs,
         (setup, policies): (Setup, Policies),
         wake: Wake,
     ) -> Result<Self> {
@@ -76,6 +78,7 @@ impl Live {
             left: AtomicBool::new(false),
             notes: Mutex::default(),
             engine: Mutex::new(Loading::Stage("opening the device".to_string())),
+            header: Mutex::default(),
         });
         let (to, from) = (shared.clone(), shared.clone());
         let (args, record) = (args.clone(), record.clone());
@@ -107,6 +110,11 @@ impl Live {
             Loading::Ready { handle, device } => Some((handle.clone(), device.clone())),
             _ => None,
         }
+    }
+
+    /// What a recording of the engine begins with.
+    pub fn header(&self) -> Header {
+        locked(&self.shared.header).clone()
     }
 
     pub fn state(&self) -> EngineState {
@@ -196,7 +204,7 @@ fn send(handle: &EngineHandle, submission: &Submission) -> Result<Generation> {
 /// Loads the model; runs on the engine's thread.
 fn build(
     args: &ModelArgs,
-    record: &RecordArgs,
+    record: &session::RecordArgs,
     (setup, policies): (Setup, Policies),
     shared: &Arc<Shared>,
 ) -> Result<Engine<DeviceRunner>> {
@@ -224,8 +232,11 @@ fn build(
         shared.note(Note::Problem(warning.clone()));
     }
     stage(name);
+    *locked(&shared.header) = loaded.header();
     session::engine(loaded, record, |config| {
         config.policies = policies;
+        // Blocks show their text, and what is exported can be run again.
+        config.record_requests = true;
         config.sinks.push(Box::new(Tell(shared.clone())));
     })
 }

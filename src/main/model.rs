@@ -4,9 +4,10 @@ use crate::cli::ModelArgs;
 use crate::device;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
-use tilewright::base::{Format, MonotonicClock};
+use tilewright::base::{Activations, Format, MonotonicClock};
 use tilewright::engine::{LoadOptions, Loaded, Sizes, fable, load};
 use tilewright::record::Device;
 use tilewright::weights::Weights;
@@ -50,6 +51,8 @@ pub fn options(args: &ModelArgs) -> Result<LoadOptions> {
         kv_memory: args.kv_memory,
         swap_memory: args.swap_memory,
         kv: args.kv_dtype,
+        activations: args.activations,
+        steps_in_flight: Some(args.steps_in_flight),
         block_size: args.block_size.parse().ok(),
         name: args.served_model_name.clone(),
         template: args.chat_template.as_ref().map(read).transpose()?,
@@ -86,6 +89,16 @@ pub fn sizes(weights: &Weights, device: &dyn Device, options: &mut LoadOptions) 
     Ok(sizes)
 }
 
+/// How products take their activations, if any takes them as bytes or should.
+pub fn told(products: &BTreeMap<String, Activations>, wanted: Activations) {
+    if wanted == Activations::F32 {
+        return;
+    }
+    let each = products.iter().map(|(format, taken)| format!("{format} {taken}"));
+    let each = each.collect::<Vec<_>>().join(", ");
+    crate::log::line(format_args!("activations {wanted}; taken by products of: {each}"));
+}
+
 pub fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -120,6 +133,7 @@ pub fn ready(args: &ModelArgs) -> Result<Loaded> {
     let clock = MonotonicClock::default();
     let loaded = load(&weights, device, &sizes, &options, &clock, &mut progress)?;
     bar.finish_and_clear();
+    told(&loaded.card.products, args.activations);
     for warning in &loaded.warnings {
         crate::log::line(format_args!("warning: {warning}"));
     }

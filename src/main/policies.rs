@@ -2,9 +2,11 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
+use std::num::NonZeroU8;
 use std::str::FromStr;
 use tilewright::base::{
-    Admission, Batching, Limits, Order, Policies, Preemption, Prefill, PrefixCache, Victim,
+    Admission, Batching, Limits, Order, Policies, Preemption, Prefill, PrefixCache, Speculate,
+    Victim,
 };
 
 /// Every choice of the scheduler.
@@ -22,8 +24,8 @@ pub struct PolicyArgs {
     #[arg(long, default_value_t = Policies::default().prefill, env = "TILEWRIGHT_PREFILL")]
     #[arg(value_name = "POLICY", value_parser = Prefill::from_str)]
     pub prefill: Prefill,
-    /// Milliseconds that a step should take at most: each step's token budget is chosen for it
-    /// from measured steps [default: no target].
+    /// Milliseconds that a step in which somebody decodes should take at most: each step's token
+    /// budget is chosen for it from measured steps [default: no target].
     #[arg(long, value_name = "MS", value_parser = millis, env = "TILEWRIGHT_ITL_TARGET")]
     pub itl_target: Option<u32>,
     /// Whom memory lets in: conservative (prompt and longest output of all fit together),
@@ -40,6 +42,24 @@ pub struct PolicyArgs {
     #[arg(long, default_value_t = Policies::default().prefix_cache, value_name = "POLICY")]
     #[arg(env = "TILEWRIGHT_PREFIX_CACHE", value_parser = PrefixCache::from_str)]
     pub prefix_cache: PrefixCache,
+    /// Whether answers are guessed ahead where they repeat what prompt or answer said before: off,
+    /// ngram or ngram:TOKENS:MIN:MAX. A step checks all guesses at once; no answer changes.
+    /// Simulations guess nothing.
+    #[arg(long, default_value_t = Policies::default().speculate, value_name = "POLICY")]
+    #[arg(env = "TILEWRIGHT_SPECULATE", value_parser = Speculate::from_str)]
+    pub speculate: Speculate,
+    /// Most tokens guessed in a step, with --speculate ngram; after wrong guesses it is fewer for a
+    /// while [default: 4].
+    #[arg(long, value_name = "TOKENS", env = "TILEWRIGHT_SPECULATE_TOKENS")]
+    #[arg(requires = "speculate")]
+    #[arg(aliases = ["num-speculative-tokens", "draft", "draft-n", "draft-max"])]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(Speculate::MOST)))]
+    pub speculate_tokens: Option<u8>,
+    /// How many of the last tokens must have stood there before, at least and at best, with
+    /// --speculate ngram [default: 2:4].
+    #[arg(requires = "speculate")]
+    #[arg(long, value_name = "MIN:MAX", env = "TILEWRIGHT_SPECULATE_NGRAM", value_parser = lengths)]
+    pub speculate_ngram: Option<(u8, u8)>,
     /// Who is preempted when memory runs out, always a junior: youngest, least-lost (fewest
     /// computed tokens) or most-blocks.
     #[arg(long, default_value_t = Policies::default().victim, env = "TILEWRIGHT_VICTIM")]
@@ -88,6 +108,13 @@ impl PolicyArgs {
         weights.context("--tenant-weight: tenants of a workload are tenant-1, …")
     }
 
+    fn speculate(&self) -> Speculate {
+        let Speculate::Ngram { tokens, min, max } = self.speculate else { return Speculate::Off };
+        let (min, max) = self.speculate_ngram.unwrap_or((min, max));
+        let tokens = self.speculate_tokens.and_then(NonZeroU8::new).unwrap_or(tokens);
+        Speculate::Ngram { tokens, min, max }
+    }
+
     /// The policies; what of them are limits goes into `limits`.
     pub fn apply(&self, limits: &mut Limits) -> Policies {
         limits.watermark_permille = self.watermark;
@@ -104,6 +131,7 @@ impl PolicyArgs {
             bypass_max: self.bypass,
             itl_target_micros: self.itl_target,
             prefix_cache: self.prefix_cache,
+            speculate: self.speculate(),
         }
     }
 }
@@ -118,6 +146,14 @@ fn aging(text: &str) -> Result<Aging, String> {
     }
     let tokens = text.parse().map_err(|_| "expected a number of tokens or `off`".to_string());
     tokens.map(|tokens| Aging(Some(tokens)))
+}
+
+/// Of n-grams, the shortest and the longest.
+fn lengths(text: &str) -> Result<(u8, u8), String> {
+    let both = text.split_once(':').unwrap_or((text, text));
+    let both = both.0.parse().ok().zip(both.1.parse().ok());
+    both.filter(|&(min, max)| Speculate::ngram(1, min, max).is_some())
+        .ok_or_else(|| format!("expected MIN:MAX or one number, from 1 to {}", Speculate::MOST))
 }
 
 /// A positive number in thousandths.

@@ -4,11 +4,14 @@ use crate::cli::QualityArgs;
 use crate::{device, model, print};
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
-use tilewright::base::KvType;
+use tilewright::base::{Activations, KvType};
 use tilewright::bench::{PIECE, Quality, Scores};
 use tilewright::engine::{LoadOptions, read_card};
 use tilewright::model::Spec;
 use tilewright::weights::Weights;
+
+/// The types of a reference.
+const PLAIN: (KvType, Activations) = (KvType::F32, Activations::F32);
 
 /// The text that is used where none is given.
 const TEXT: &str = include_str!("../../assets/quality/text.txt");
@@ -26,7 +29,9 @@ pub fn run(args: &QualityArgs) -> Result<ExitCode> {
         bail!("the text has {} tokens, at least 2 are needed: give a longer --text", ids.len());
     }
     let kv = args.kv_dtype.unwrap_or(KvType::F32);
-    let (reference, name) = match (&args.against, args.kv_dtype) {
+    let types = (kv, args.activations);
+    let differs = args.kv_dtype.is_some() || args.activations != Activations::F32;
+    let (reference, name) = match (&args.against, differs) {
         (Some(against), _) => {
             let reference = model::weights(against)?;
             if encode(&reference, &text)? != ids {
@@ -36,25 +41,32 @@ pub fn run(args: &QualityArgs) -> Result<ExitCode> {
                     against
                 );
             }
-            (reference, format!("{against}, KV f32"))
+            (reference, named(against, PLAIN))
         }
-        (None, Some(_)) => (model::weights(&args.model)?, format!("{}, KV f32", args.model)),
-        (None, None) => bail!(
+        (None, true) => (model::weights(&args.model)?, named(&args.model, PLAIN)),
+        (None, false) => bail!(
             "name what to compare with: --against MODEL for a reference, or --kv-dtype TYPE for \
-             the same model with its KV cache stored so"
+             the same model with its KV cache stored so, or --activations int8 for its products"
         ),
     };
-    let scores = |weights: &Weights, kv: KvType| -> Result<Scores> {
+    let scores = |weights: &Weights, types| -> Result<Scores> {
         let mut device = device::open(&args.device)?;
-        Ok(Scores::of(weights, device.as_mut(), kv, &ids, &mut |_, _| {})?)
+        Ok(Scores::of(weights, device.as_mut(), types, &ids, &mut |_, _| {})?)
     };
-    let quality = scores(&reference, KvType::F32)?.compare(&scores(&candidate, kv)?);
+    let quality = scores(&reference, PLAIN)?.compare(&scores(&candidate, types)?);
     if args.json {
         print(&(serde_json::to_string_pretty(&quality)? + "\n"))?;
     } else {
-        print(&page(&quality, &name, &format!("{}, KV {kv}", args.model)))?;
+        print(&page(&quality, &name, &named(&args.model, types)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn named(model: &str, (kv, activations): (KvType, Activations)) -> String {
+    match activations {
+        Activations::F32 => format!("{model}, KV {kv}"),
+        Activations::Int8 => format!("{model}, KV {kv}, activations {activations}"),
+    }
 }
 
 /// The ids of `text` in the vocabulary of `weights`.

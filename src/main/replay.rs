@@ -5,7 +5,7 @@ use crate::workload::read_recording;
 use crate::{device, model, print};
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
-use tilewright::base::MonotonicClock;
+use tilewright::base::{Invariance, MonotonicClock};
 use tilewright::engine::{
     Difference, Known, LoadOptions, Replayed, Sizes, load, recorded_limits, replay,
 };
@@ -17,14 +17,20 @@ pub fn run(args: ReplayArgs) -> Result<ExitCode> {
     let limits = recorded_limits(&events).with_context(|| {
         format!("{name} does not tell the engine's limits: record from the start")
     })?;
+    limits.check().with_context(|| format!("{name}, LimitsChanged"))?;
     let made = header.engine.unwrap_or_default();
     let weights = model::quantised(&args.model, args.quantize.as_deref())?;
-    let device = device::open(&args.device)?;
+    let mut device = args.device.clone();
+    if made.invariance == Invariance::Off {
+        device.invariance = Invariance::Off;
+    }
+    let device = device::open(&device)?;
     let mut options = LoadOptions {
         context: Some(limits.context_max),
         sequences: Some(limits.sequences_max),
         step_tokens: Some(limits.step_tokens_max),
         kv: made.kv,
+        activations: made.activations,
         block_size: Some(limits.block_size),
         ..LoadOptions::default()
     };

@@ -18,6 +18,23 @@ pub fn run(args: ServeArgs) -> Result<ExitCode> {
     runtime.block_on(listen(args))
 }
 
+/// The keys of the command line and of the file.
+fn api_keys(args: &ServeArgs) -> Result<Vec<String>> {
+    let mut keys = args.api_key.clone();
+    if keys.iter().any(|key| key.trim().is_empty()) {
+        return Err(anyhow!("--api-key (TILEWRIGHT_API_KEY): a key is empty; leave it out"));
+    }
+    if let Some(path) = &args.api_key_file {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("--api-key-file {}", path.display()))?;
+        keys.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from));
+        if keys.is_empty() {
+            return Err(anyhow!("--api-key-file {}: holds no key", path.display()));
+        }
+    }
+    Ok(keys)
+}
+
 async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let address = format!("{}:{}", args.host, args.port);
     let listener = TcpListener::bind((args.host.as_str(), args.port)).await;
@@ -33,17 +50,8 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let url = format!("http://{}", listener.local_addr()?);
     log::line(format_args!("listening on {url}, loading the model"));
     let telemetry = Telemetry::default();
-    let mut api_keys = args.api_key.clone();
-    if let Some(path) = &args.api_key_file {
-        let text = std::fs::read_to_string(path);
-        let text = text.with_context(|| format!("--api-key-file {}", path.display()))?;
-        api_keys.extend(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from));
-        if api_keys.is_empty() {
-            return Err(anyhow!("--api-key-file {}: holds no key", path.display()));
-        }
-    }
     let config = ServerConfig {
-        api_keys,
+        api_keys: api_keys(&args)?,
         cors_origins: args.cors_origins.clone(),
         trust_request_templates: args.trust_request_chat_template,
         allow_control: args.allow_control,
@@ -56,6 +64,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let (tell, state) = watch::channel(ModelState::Loading);
     let tell = Arc::new(tell);
     let told = tell.clone();
+    let record = args.record.clone();
     let thread = spawn(
         // Loads the model; runs on the engine's thread.
         move || {
@@ -83,6 +92,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
         return Err(anyhow!("{why}"));
     }
     thread.join().map_err(|_| anyhow!("the engine's thread panicked"))?;
+    session::recorded(&record)?;
     Ok(ExitCode::SUCCESS)
 }
 

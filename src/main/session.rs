@@ -1,21 +1,33 @@
 //! An engine turned by the face that uses it, one request at a time: for commands that answer one
 //! person. (`serve` gives the engine a thread of its own.)
 
-use crate::cli::{ModelArgs, RecordArgs, SamplingArgs};
-use crate::model;
+use crate::cli::{ModelArgs, SamplingArgs};
+use crate::{log, model};
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use futures_util::FutureExt;
 use std::io::Write;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use tilewright::base::MonotonicClock;
 use tilewright::engine::{
     DeviceRunner, Engine, EngineConfig, GenerateRequest, Loaded, ModelCard, Output, Stepped,
 };
 use tilewright::text::{ChatTemplate, Message, RenderOptions};
-use tilewright::trace::{FileSink, FinishReason, Header, Made};
+use tilewright::trace::{FileSink, FinishReason};
 
 /// Events a recording may hold back while the disk is slow.
 const RECORD_BUFFER: usize = 1 << 16;
+
+#[derive(Args, Clone)]
+pub struct RecordArgs {
+    /// Record every event of the engine to this file, as JSON lines [default: not recorded].
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORD", help_heading = "Recording")]
+    pub record: Option<PathBuf>,
+    /// Why the recording is not whole.
+    #[arg(skip)]
+    pub lost: Arc<OnceLock<String>>,
+}
 
 /// A seed from the time, for requests that bring none.
 pub fn seed() -> u64 {
@@ -29,29 +41,33 @@ pub fn engine(
     record: &RecordArgs,
     adjust: impl FnOnce(&mut EngineConfig),
 ) -> Result<Engine<DeviceRunner>> {
+    let header = loaded.header();
     let mut config = EngineConfig::new(loaded.limits, Arc::new(MonotonicClock::default()));
     config.seed = seed();
     config.measured = std::mem::take(&mut loaded.measured);
     config.kv_identity = std::mem::take(&mut loaded.kv_identity);
     config.block_picos = loaded.block_picos;
+    config.steps_in_flight = loaded.steps_in_flight;
     if let Some(path) = &record.record {
-        let measured =
-            config.measured.iter().map(|(work, micros)| (work.tokens, work.pairs, *micros));
-        let made = Made {
-            device: loaded.runner.facts().name.clone(),
-            kv: Some(loaded.runner.kv()),
-            measured: measured.collect(),
-            block_picos: config.block_picos,
-        };
-        let model = loaded.card.name.clone();
-        let header = Header { model, engine: Some(made), ..Header::default() };
         config.record_requests = true;
-        let sink = FileSink::create(path, RECORD_BUFFER, &header);
-        let sink = sink.with_context(|| format!("--record {}", path.display()))?;
+        let name = format!("--record {}", path.display());
+        let (lost, told) = (record.lost.clone(), name.clone());
+        let lost = move |error: &std::io::Error| {
+            let told = format!("{told}: {error}; the recording ends before that");
+            log::line(format_args!("{told}"));
+            // Nothing else sets it.
+            let _ = lost.set(told);
+        };
+        let sink = FileSink::create(path, RECORD_BUFFER, &header, lost).context(name)?;
         config.sinks.push(Box::new(sink));
     }
     adjust(&mut config);
     Ok(Engine::new(loaded.runner, loaded.card, config))
+}
+
+/// Whether everything was recorded that was to be; asked once the engine is gone.
+pub fn recorded(record: &RecordArgs) -> Result<()> {
+    record.lost.get().map_or(Ok(()), |why| bail!("{why}"))
 }
 
 /// A request with these parameters; the rest is the model's default.

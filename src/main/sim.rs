@@ -4,7 +4,7 @@
 use crate::cli::{count, switch};
 use crate::policies::PolicyArgs;
 use crate::print;
-use crate::workload::{GoalArgs, SizeArgs, WorkloadArgs, read_recorded, simulated};
+use crate::workload::{GoalArgs, SizeArgs, WorkloadArgs, apart, read_recorded};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tilewright::base::Limits;
 use tilewright::bench::{summaries, waited};
 use tilewright::sim::{Cost, Ran, Roofline, Setup, simulate};
-use tilewright::trace::{FileSink, Measures, Sink, Stamped, Waits};
+use tilewright::trace::{FileSink, Header, Measures, Sink, Stamped, Waits};
 
 #[derive(Args)]
 pub struct SimArgs {
@@ -87,7 +87,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let mut written = None;
     if let Some(path) = &args.out {
-        let header = simulated(block_picos);
+        apart(path, args.workload.arrivals.as_deref().into_iter().chain([args.hardware.as_ref()]))?;
+        let header = Header::simulated(block_picos);
         let sink = FileSink::patient(path, &header);
         let sink = Arc::new(Mutex::new(sink.with_context(|| format!("--out {}", path.display()))?));
         written = Some((path, sink.clone()));

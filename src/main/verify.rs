@@ -4,7 +4,7 @@ use crate::cli::VerifyArgs;
 use crate::{device, model};
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
-use tilewright::base::KvType;
+use tilewright::base::{Activations, KvType};
 use tilewright::model::{Batch, Model, Options, Spec};
 use tilewright::record::{Device, Recording};
 use tilewright::weights::{Weights, blocks};
@@ -28,6 +28,7 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     let context = (ids.len() as u32).next_multiple_of(16);
     let options = Options {
         kv: KvType::F32,
+        activations: Activations::F32,
         block_size: 16,
         blocks: context / 16,
         step_tokens_max: PIECE as u32,

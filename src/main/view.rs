@@ -121,6 +121,7 @@ fn run_preset(viewer: &mut Viewer, args: &ViewArgs, preset: Preset) -> Result<()
             live.take(viewer.next_seq(), &mut events);
             events.iter().for_each(|event| viewer.push(event));
             let card = handle.card().clone();
+            viewer.set_header(live.header());
             viewer.introduce(
                 Source::Engine { model: card.name.clone(), device },
                 std::rc::Rc::new(move |token| Some(card.tokenizer.token_text(token))),
@@ -146,7 +147,7 @@ fn shot(args: &ViewArgs) -> Result<Shot> {
 /// By the ending of the name.
 fn export(viewer: &Viewer, path: &Path) -> Result<()> {
     let bytes = match path.extension().and_then(|e| e.to_str()) {
-        Some("jsonl") => to_jsonl(viewer.history()),
+        Some("jsonl") => to_jsonl(viewer.header(), viewer.history()),
         Some("csv") => to_csv(viewer.steps()),
         Some("json") => to_perfetto(viewer.history()),
         _ => bail!("--export {}: the name must end in .jsonl, .csv or .json", path.display()),

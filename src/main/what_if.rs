@@ -3,7 +3,7 @@
 use crate::cli::{count, switch};
 use crate::policies::PolicyArgs;
 use crate::print;
-use crate::workload::{GoalArgs, SizeArgs, read_recorded, simulated};
+use crate::workload::{GoalArgs, SizeArgs, apart, read_recorded};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tilewright::bench::{summaries, waited};
 use tilewright::sim::{Terms, what_if};
-use tilewright::trace::{FileSink, Sink, Waits};
+use tilewright::trace::{FileSink, Header, Sink, Waits};
 
 #[derive(Args)]
 pub struct WhatIfArgs {
@@ -36,6 +36,9 @@ pub struct WhatIfArgs {
 }
 
 pub fn run(args: &WhatIfArgs) -> Result<ExitCode> {
+    if let Some(path) = &args.out {
+        apart(path, [args.file.as_path()])?;
+    }
     let (recorded, events) = read_recorded(&args.file)?;
     let mut limits = recorded.terms.limits;
     args.sizes.apply(&mut limits);
@@ -46,7 +49,7 @@ pub fn run(args: &WhatIfArgs) -> Result<ExitCode> {
     let compared = what_if(&events, &recorded, other, args.goals.slo());
     let compared = compared.with_context(|| args.file.display().to_string())?;
     if let Some(path) = &args.out {
-        let header = simulated(recorded.block_picos);
+        let header = Header::simulated(recorded.block_picos);
         let write = || {
             let mut sink = FileSink::patient(path, &header)?;
             compared.other.events.iter().for_each(|event| sink.push(event));
@@ -58,7 +61,7 @@ pub fn run(args: &WhatIfArgs) -> Result<ExitCode> {
         let json = serde_json::json!({
             "recorded": compared.recorded,
             "same": {"policies": compared.same.policies, "summary": compared.same.summary},
-            "other": {"policies": policies, "summary": compared.other.summary},
+            "other": {"policies": compared.other.policies, "summary": compared.other.summary},
         });
         print(&(serde_json::to_string_pretty(&json)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);

@@ -1,10 +1,13 @@
 //! The window on the desktop: feeds the viewer, executes its commands.
 
-use crate::cli::{ModelArgs, RecordArgs};
+use crate::cli::ModelArgs;
+use crate::dialog;
 use crate::live::Live;
+use crate::reading::Reading;
 use crate::recording;
 use crate::remote::Server;
-use crate::simulated::{compare, scene};
+use crate::session::RecordArgs;
+use crate::simulated::compare;
 use crate::wake::Wake;
 use crate::watch::Remote;
 use anyhow::{Result, anyhow};
@@ -15,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tilewright::base::{Limits, Policies};
+use tilewright::sim::scene;
 use tilewright::trace::Stamped;
 use tilewright::viewer::{
     Comparison, EngineState, Note, Open, Preset, Setup, Source, ViewCommand, Viewer,
@@ -70,14 +74,19 @@ fn has_display() -> bool {
 enum Done {
     Open(PathBuf),
     Problem(String),
-    Compared(Result<Box<Comparison>>),
-    Simulated(Result<Vec<Stamped>>),
+    Told(String),
+    /// Of what was looked at then.
+    Compared(u64, Result<Box<Comparison>>),
+    Simulated(u64, Result<Vec<Stamped>>),
 }
 
 struct App {
     viewer: Viewer,
     live: Option<Live>,
     remote: Option<Remote>,
+    reading: Option<Reading>,
+    /// Counts what was looked at: a simulation of something else has nobody to tell.
+    looks: u64,
     model: ModelArgs,
     record: RecordArgs,
     wake: Wake,
@@ -99,6 +108,8 @@ impl App {
             viewer: Viewer::default(),
             live: None,
             remote: None,
+            reading: None,
+            looks: 0,
             model,
             record,
             wake: Arc::new(move || ctx.request_repaint()),
@@ -123,7 +134,7 @@ impl App {
 
     /// Looks at a server elsewhere.
     fn watch(&mut self, server: Server) {
-        self.live = None;
+        self.leave();
         self.viewer.open(Source::Remote { url: server.url().to_string() }, None);
         match Remote::start(server, self.wake.clone()) {
             Ok(remote) => self.remote = Some(remote),
@@ -133,7 +144,7 @@ impl App {
 
     /// A fresh engine; the one before ends.
     fn start(&mut self, setup: Setup, policies: Policies) {
-        (self.live, self.remote) = (None, None);
+        self.leave();
         self.introduced = false;
         let source = Source::Engine { model: self.model.model.clone(), device: "…".to_string() };
         self.viewer.open(source, None);
@@ -156,18 +167,21 @@ impl App {
             match done {
                 Done::Open(path) => self.open(&path),
                 Done::Problem(text) => self.problem(text),
-                Done::Compared(Ok(comparison)) => self.viewer.compare(Some(*comparison)),
-                Done::Compared(Err(error)) => {
+                Done::Told(text) => self.viewer.note(Note::Told(text)),
+                Done::Compared(look, _) | Done::Simulated(look, _) if look != self.looks => {}
+                Done::Compared(_, Ok(comparison)) => self.viewer.compare(Some(*comparison)),
+                Done::Compared(_, Err(error)) => {
                     self.viewer.compare(None);
                     self.problem(crate::told(&error));
                 }
-                Done::Simulated(Ok(events)) => {
-                    self.show_run("8B on an H100".to_string(), &events);
-                    self.viewer.set_block_picos(0);
+                Done::Simulated(_, Ok(events)) => {
+                    self.leave();
+                    self.viewer.show_scene(&events);
                 }
-                Done::Simulated(Err(error)) => self.problem(crate::told(&error)),
+                Done::Simulated(_, Err(error)) => self.problem(crate::told(&error)),
             }
         }
+        self.read_on();
         if let Some(remote) = &self.remote {
             remote.pump(&mut self.viewer);
         }
@@ -176,6 +190,7 @@ impl App {
         let notes = live.take(self.viewer.next_seq(), &mut events);
         if let (false, Some((handle, device))) = (self.introduced, live.ready()) {
             self.introduced = true;
+            self.viewer.set_header(live.header());
             let card = handle.card().clone();
             self.viewer.introduce(
                 Source::Engine { model: card.name.clone(), device },
@@ -193,19 +208,34 @@ impl App {
             self.model.model = path.display().to_string();
             return self.start(Setup::default(), Policies::default());
         }
-        (self.live, self.remote) = (None, None);
+        self.leave();
+        self.viewer.open(recording::source(path), None);
+        self.viewer.set_engine(EngineState::Loading("the recording".to_string()));
+        let (path, model) = (path.to_path_buf(), self.model.clone());
+        match Reading::start(path, model, self.wake.clone()) {
+            Ok(reading) => self.reading = Some(reading),
+            Err(error) => {
+                self.viewer.set_engine(EngineState::Absent);
+                self.problem(crate::told(&error));
+            }
+        }
+    }
+
+    /// Shows what was read meanwhile of a recording.
+    fn read_on(&mut self) {
+        let ended = self.reading.as_ref().and_then(|reading| reading.pump(&mut self.viewer));
+        let Some(ended) = ended else { return };
+        self.reading = None;
         self.viewer.set_engine(EngineState::Absent);
-        if let Err(error) = recording::open(&mut self.viewer, path, &self.model) {
+        if let Err(error) = ended {
             self.problem(crate::told(&error));
         }
     }
 
-    /// Shows a simulated run.
-    fn show_run(&mut self, name: String, events: &[Stamped]) {
-        (self.live, self.remote) = (None, None);
-        self.viewer.set_engine(EngineState::Absent);
-        self.viewer.open(Source::Simulation { name }, None);
-        events.iter().for_each(|event| self.viewer.push(event));
+    /// Looks away from what there is; an engine here ends.
+    fn leave(&mut self) {
+        (self.live, self.remote, self.reading) = (None, None, None);
+        self.looks += 1;
     }
 
     /// Does `work` on a thread of its own and takes its answer before a frame.
@@ -240,16 +270,26 @@ impl App {
             (ViewCommand::Preset(preset), _) => self.preset(preset),
             (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
             (ViewCommand::Open(Open::Ask), _) => self.ask(),
-            (ViewCommand::Open(Open::Run { name, events }), _) => self.show_run(name, &events),
+            (ViewCommand::Open(Open::Run { name, events }), _) => {
+                self.leave();
+                self.viewer.show_run(name, &events);
+            }
             (ViewCommand::WhatIf { policies, limits, block_picos }, _) => {
                 self.what_if(policies, limits, block_picos);
             }
-            (ViewCommand::Simulate, _) => self.background(|| Some(Done::Simulated(scene()))),
+            (ViewCommand::Simulate, _) => {
+                let look = self.looks;
+                self.background(move || Some(Done::Simulated(look, scene().map_err(Into::into))))
+            }
             (ViewCommand::Save { name, bytes }, _) => self.save_as(name, bytes),
             (command, None) => match (&self.remote, command) {
                 (Some(remote), ViewCommand::SetLimits(limits)) => remote.set(Some(limits), None),
                 (Some(remote), ViewCommand::SetPolicies(to)) => remote.set(None, Some(to)),
-                (Some(_), _) => self.problem("That is for the server's own clients.".to_string()),
+                (Some(_), _) => {
+                    let text = "A server elsewhere takes requests, limits and policies from here; \
+                                it is not paused, stepped or told to cancel.";
+                    self.problem(text.to_string());
+                }
                 (None, _) => self.problem("No engine is here to be driven.".to_string()),
             },
         }
@@ -257,26 +297,30 @@ impl App {
 
     fn what_if(&self, policies: Policies, limits: Limits, block_picos: u64) {
         let events: Vec<Stamped> = self.viewer.history().events().cloned().collect();
+        let look = self.looks;
         self.background(move || {
             let compared = compare(&events, policies, limits, block_picos);
-            Some(Done::Compared(compared.map(Box::new)))
+            Some(Done::Compared(look, compared.map(Box::new)))
         });
     }
 
-    fn ask(&self) {
-        self.background(|| {
-            let dialog = rfd::FileDialog::new()
-                .set_title("Open a model or a recording")
-                .add_filter("models and recordings", &["gguf", "safetensors", "jsonl", "gz"]);
-            dialog.pick_file().map(Done::Open)
-        });
+    fn ask(&mut self) {
+        if dialog::is_there() {
+            return self.background(|| dialog::open().map(Done::Open));
+        }
+        let text = "No file dialog is installed here: drop a file on the window, or name it, as in \
+                    `tilewright view FILE` and `tilewright view -m MODEL`.";
+        self.problem(text.to_string());
     }
 
     fn save_as(&self, name: String, bytes: Vec<u8>) {
-        self.background(|| {
-            let path = rfd::FileDialog::new().set_file_name(name).save_file()?;
-            let error = std::fs::write(&path, bytes).err()?;
-            Some(Done::Problem(format!("{} was not written: {error}", path.display())))
+        self.background(move || {
+            let named = dialog::is_there();
+            let path = if named { dialog::save(&name)? } else { dialog::fresh(&name) };
+            Some(match std::fs::write(&path, bytes) {
+                Ok(()) => Done::Told(format!("{} was written.", dialog::whole(&path).display())),
+                Err(error) => Done::Problem(format!("{} was not written: {error}", path.display())),
+            })
         });
     }
 }

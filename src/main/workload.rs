@@ -12,7 +12,7 @@ use tilewright::engine::{LoadOptions, fable, read_card};
 use tilewright::sim::{
     Arrival, Lengths, Recorded, Workload, at_rate, azure_csv, mooncake_jsonl, share_gpt,
 };
-use tilewright::trace::{Header, Made, Reader, Slo, Stamped, unpacked};
+use tilewright::trace::{Header, Reader, Slo, Stamped, unpacked};
 
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Workload")]
@@ -191,10 +191,14 @@ pub fn read_recorded(path: &Path) -> Result<(Recorded, Vec<Stamped>)> {
     Ok((recorded.with_context(|| path.display().to_string())?, events))
 }
 
-/// The header of a simulated run, in which moving a block takes so long.
-pub fn simulated(block_picos: u64) -> Header {
-    let engine = Some(Made { block_picos, ..Made::default() });
-    Header { model: "simulated".to_string(), engine, ..Header::default() }
+/// Refuses an `--out` that is one of the files that are read.
+pub fn apart<'a>(out: &Path, read: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    let place = |path: &Path| path.canonicalize().ok();
+    let same = |path: &&Path| place(out).is_some_and(|out| place(path) == Some(out));
+    match read.into_iter().find(same) {
+        Some(path) => bail!("--out {}: is {} itself, which is read", out.display(), path.display()),
+        None => Ok(()),
+    }
 }
 
 /// A recording, whole.

@@ -1,6 +1,6 @@
 //! [`Batch`]: the rows of one step as the model takes them.
 
-use crate::kernels::sample;
+use crate::kernels::{mul, sample};
 
 /// How one row is sampled, what changes its logits, and what comes back: the kernels' own words.
 pub type SampleRow = sample::SampleRow;
@@ -22,6 +22,7 @@ pub struct BatchRow {
 /// The rows of a step, flat. Kept between steps, so that steady state allocates nothing.
 #[derive(Clone, Default, Debug)]
 pub struct Batch {
+    /// Ids, or what [`Batch::chosen`] gives.
     pub tokens: Vec<u32>,
     pub rows: Vec<BatchRow>,
     /// Block ids.
@@ -51,6 +52,11 @@ impl Batch {
         self.copies.clear();
         self.hidden.clear();
         self.logits = false;
+    }
+
+    /// Stands for the token that the step before chose for row `sample` of its samples.
+    pub fn chosen(sample: u32) -> u32 {
+        mul::SAMPLED | sample
     }
 
     /// Lets row `sample` of [`Batch::samples`] take only the ids of `mask`, one bit each.

@@ -25,7 +25,8 @@ pub enum ModelError {
     DoesNotFit { file: String, weights: u64, kv: u64, scratch: u64, needed: u64, have: u64 },
     #[error(
         "the device gives different bits for {rows} rows than for one row in format {format}; \
-         a request's output would depend on its neighbours (driver fault)"
+         a request's output would depend on its neighbours (driver fault); --invariance off runs \
+         all the same"
     )]
     NotInvariant { rows: u32, format: String },
 }

@@ -1,7 +1,8 @@
 //! The forward pass: writes the whole recording of a step, from token ids to sampled ids.
 
 use super::layer::BlockEnd;
-use super::load::{Cache, pool_tokens, stride};
+use super::load::{Cache, pool_tokens};
+use super::rows::stride;
 use super::{Batch, Model};
 use crate::kernels::attn::{AttnRow, AttnWork, ITEM_WORDS, MERGE_WORDS};
 use crate::kernels::block::{NormRms, SoftCap};
@@ -51,7 +52,7 @@ impl Meta {
             .collect();
         let mut work = AttnWork::default();
         let window = model.spec.widest_window();
-        work.fill(&rows, model.heads(), window, model.partials_max());
+        work.fill(&rows, model.heads(), window, model.partials_max(), &model.facts);
         debug_assert_eq!(ITEM_WORDS + MERGE_WORDS, 12);
         meta.items = meta.list(work.items.iter().flatten().copied());
         meta.merges = meta.list(work.merges.iter().flatten().copied());
@@ -97,6 +98,7 @@ impl Model {
             tokens,
             meta: s.meta,
             tokens_at: meta.tokens,
+            sampled: s.out,
             x: s.x,
             x_stride: stride(self.spec.hidden),
             scale: self.spec.embedding_scale,
@@ -178,8 +180,13 @@ impl Model {
                 accumulate: false,
             }
             .record(&self.facts, out);
-            let to = BlockEnd { y: s.logits, accumulate: false, scale: spec.logit_scale };
-            self.product(&self.head, None, rows, s.last, to, out);
+            let to = BlockEnd {
+                scale: spec.logit_scale,
+                ..BlockEnd::plain(s.logits, stride(spec.vocab))
+            };
+            let last = (s.last, stride(spec.hidden));
+            let last = self.operand([self.head.format], rows, last, spec.hidden, out);
+            self.product(&self.head, None, rows, last, to, out);
             if let Some(cap) = spec.logit_cap {
                 SoftCap { cap, count: rows * stride(spec.vocab), x: s.logits }
                     .record(&self.facts, out);

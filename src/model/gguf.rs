@@ -4,7 +4,7 @@
 use super::family::{Family, WindowRule};
 use super::names::Dialect;
 use super::rope::{Scaling, yarn_attention};
-use super::spec::{all_but, count, layers, vocab};
+use super::spec::{above_zero, all_but, count, layers, vocab};
 use super::{Latent, ModelError, Moe, Rope, Rotation, Spec};
 use crate::kernels::experts::Scoring;
 use crate::weights::{GgufMeta, Weights};
@@ -55,12 +55,12 @@ pub(super) fn read(
         ffn: keys.positive("feed_forward_length")?,
         vocab: vocab(weights, "token_embd.weight", hidden)?,
         context: keys.positive("context_length")?,
-        norm_eps: meta.f32(&keys.name("attention.layer_norm_rms_epsilon"))?,
+        norm_eps: keys.norm_eps()?,
         norm_offset: 0.0,
         activation: family.activation,
         rope: Rope {
             rotary,
-            theta: keys.number("rope.freq_base")?.unwrap_or(family.theta as f32),
+            theta: keys.above_zero("rope.freq_base")?.unwrap_or(family.theta as f32),
             scaling: Scaling::from_gguf(weights, meta, architecture, rotary)?,
         },
         local_rope,
@@ -117,6 +117,16 @@ impl Keys<'_> {
 
     fn number(&self, tail: &str) -> Result<Option<f32>, ModelError> {
         Ok(self.meta.find_f32(&self.name(tail))?)
+    }
+
+    fn norm_eps(&self) -> Result<f32, ModelError> {
+        let key = self.name("attention.layer_norm_rms_epsilon");
+        above_zero(self.file, &key, self.meta.f32(&key)?)
+    }
+
+    fn above_zero(&self, tail: &str) -> Result<Option<f32>, ModelError> {
+        let value = self.number(tail)?;
+        value.map(|value| above_zero(self.file, &self.name(tail), value)).transpose()
     }
 
     fn refuse_unknown(&self) -> Result<(), ModelError> {

@@ -4,7 +4,7 @@
 use super::family::{Activation, Bias, Family, WindowRule};
 use super::names::Dialect;
 use super::rope::{Scaling, yarn_attention};
-use super::spec::{all_but, count, layers, vocab};
+use super::spec::{above_zero, all_but, count, layers, vocab};
 use super::{Latent, ModelError, Moe, Rope, Rotation, Spec};
 use crate::kernels::experts::Scoring;
 use crate::weights::{HfMeta, Weights};
@@ -73,7 +73,7 @@ pub(super) fn read(
         ffn: config.positive("intermediate_size")?,
         vocab: vocab(weights, &format!("{prefix}embed_tokens.weight"), hidden)?,
         context: config.positive("max_position_embeddings")?,
-        norm_eps: meta.f32("rms_norm_eps")?,
+        norm_eps: above_zero(config.file, "rms_norm_eps", meta.f32("rms_norm_eps")?)?,
         norm_offset: if family.norm_minus_one { 1.0 } else { 0.0 },
         activation: config.activation()?,
         rope,
@@ -237,41 +237,58 @@ impl Config<'_> {
 
     /// The rotation of full layers, and that of window layers where it is another one.
     fn ropes(&self, head_dim: u32) -> Result<(Rope, Option<Rope>), ModelError> {
-        let nested = |kind: &str| {
-            let key = format!("rope_parameters.{kind}");
-            self.meta.get(&key).is_some_and(Value::is_object).then_some(key)
-        };
-        let flat = ["rope_parameters", "rope_scaling"];
-        let flat = flat.into_iter().find(|k| self.meta.get(k).is_some_and(Value::is_object));
-        let at = nested("full_attention").or_else(|| flat.map(str::to_string));
-        let default = self.family.theta as f32;
-        let rope = self.rope(at.as_deref(), Some("rope_theta"), default, head_dim)?;
+        let newer = "rope_parameters";
+        let mut nested = Vec::new();
+        for kind in ["full_attention", "sliding_attention"] {
+            nested.push(self.table(&format!("{newer}.{kind}"))?);
+        }
+        let local_at = nested.pop().flatten();
+        let newer = self.table(newer)?;
+        let at = [nested.pop().flatten().or(newer), self.table("rope_scaling")?];
+        let at: Vec<String> = at.into_iter().flatten().collect();
+        let rope = self.rope(&at, "rope_theta", self.family.theta as f32, head_dim)?;
         let Some(theta) = self.family.local_theta else { return Ok((rope, None)) };
-        let at = nested("sliding_attention");
-        let local =
-            self.rope(at.as_deref(), Some("rope_local_base_freq"), theta as f32, head_dim)?;
+        let at: Vec<String> = local_at.into_iter().collect();
+        let local = self.rope(&at, "rope_local_base_freq", theta as f32, head_dim)?;
         Ok((rope, Some(local)))
+    }
+
+    /// The key, if an object is there. Anything else there would be settings that nobody reads.
+    fn table(&self, key: &str) -> Result<Option<String>, ModelError> {
+        match self.meta.get(key) {
+            None => Ok(None),
+            Some(Value::Object(table)) if table.is_empty() => Ok(None),
+            Some(Value::Object(_)) => Ok(Some(key.to_string())),
+            Some(other) => self.fail(key, format!("{other} is no object")),
+        }
+    }
+
+    /// A number that each object of `at` may have; those that do must agree.
+    fn agreed(&self, at: &[String], tail: &str) -> Result<Option<f32>, ModelError> {
+        let mut found = None;
+        for key in at.iter().map(|at| format!("{at}.{tail}")) {
+            match (found, self.meta.find_f32(&key)?) {
+                (Some(one), Some(other)) if one != other => {
+                    return self.fail(&key, format!("is {other}, but {}.{tail} is {one}", at[0]));
+                }
+                (one, other) => found = one.or(other),
+            }
+        }
+        Ok(found)
     }
 
     fn rope(
         &self,
-        at: Option<&str>,
-        old_key: Option<&str>,
+        at: &[String],
+        old_key: &str,
         default: f32,
         head_dim: u32,
     ) -> Result<Rope, ModelError> {
-        let inner = |tail: &str| -> Result<Option<f32>, ModelError> {
-            Ok(match at {
-                Some(at) => self.meta.find_f32(&format!("{at}.{tail}"))?,
-                None => None,
-            })
+        let (key, theta) = match self.agreed(at, "rope_theta")? {
+            Some(theta) => (&*format!("{}.rope_theta", at[0]), theta),
+            None => (old_key, self.meta.find_f32(old_key)?.unwrap_or(default)),
         };
-        let theta = match (inner("rope_theta")?, old_key) {
-            (Some(theta), _) => theta,
-            (None, Some(key)) => self.meta.find_f32(key)?.unwrap_or(default),
-            (None, None) => default,
-        };
-        let part = match inner("partial_rotary_factor")? {
+        let part = match self.agreed(at, "partial_rotary_factor")? {
             Some(part) => part,
             None => self.meta.find_f32("partial_rotary_factor")?.unwrap_or(1.0),
         };
@@ -280,10 +297,22 @@ impl Config<'_> {
         }
         let rotary = (head_dim as f32 * part) as u32;
         let scaling = match at {
-            Some(at) => Scaling::from_hf(self.file, self.meta, at)?,
-            None => Scaling::None,
+            [] => Scaling::None,
+            [at] => Scaling::from_hf(self.file, self.meta, at)?,
+            [newer, older, ..] => self.older_scaling(newer, older)?,
         };
-        Ok(Rope { rotary, theta, scaling })
+        Ok(Rope { rotary, theta: above_zero(self.file, key, theta)?, scaling })
+    }
+
+    /// What `older` says where both are there: it stands, as in `transformers`, but a file whose
+    /// `newer` asks for another stretching is refused.
+    fn older_scaling(&self, newer: &str, older: &str) -> Result<Scaling, ModelError> {
+        let older_says = Scaling::from_hf(self.file, self.meta, older)?;
+        match Scaling::from_hf(self.file, self.meta, newer)? {
+            Scaling::None => Ok(older_says),
+            newer_says if newer_says == older_says => Ok(older_says),
+            _ => self.fail(older, format!("and `{newer}` say different things; keep one")),
+        }
     }
 
     /// Per layer, which rotation.

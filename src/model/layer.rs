@@ -2,26 +2,46 @@
 
 use super::family::{Activation, QkNorm};
 use super::forward::Meta;
-use super::load::{Attention, Cache, FeedForward, Gated, Layer, Linear, Mixture, stride};
+use super::load::{Attention, Cache, FeedForward, Gated, Layer, Linear, Mixture};
+use super::rows::{QkvRow, gate_up, stride};
 use super::{Model, Rotation};
+use crate::base::{Activations, Format};
 use crate::kernels::attn::Attn;
 use crate::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams};
 use crate::kernels::experts::{Experts, MoeCombine, MoeRoute, MulExpert, MulHeads, Route};
-use crate::kernels::mul::{Matrix, Mul};
+use crate::kernels::mul::{Matrix, Mul, Pack, activations};
 use crate::record::{Binding, Recording};
 
-/// Where a product goes, whether it adds to what is there, and its factor.
+/// Where a product goes, values between its rows, whether it adds to what is there, its factor, and
+/// what its gates do, if they are part of it.
 #[derive(Clone, Copy)]
 pub(super) struct BlockEnd {
     pub y: Binding,
+    pub stride: u32,
     pub accumulate: bool,
     pub scale: f32,
+    pub gate: Option<Gate>,
 }
 
 impl BlockEnd {
-    fn plain(y: Binding) -> Self {
-        Self { y, accumulate: false, scale: 1.0 }
+    pub fn plain(y: Binding, stride: u32) -> Self {
+        Self { y, stride, accumulate: false, scale: 1.0, gate: None }
     }
+}
+
+/// Rows that products read, with the values between them; as bytes, too, if any of the products
+/// takes them so.
+#[derive(Clone, Copy)]
+pub(super) struct Operand {
+    x: Binding,
+    stride: u32,
+    packed: Option<Binding>,
+}
+
+/// `x` from value `at` of its rows on.
+fn column(x: Binding, at: u32) -> Binding {
+    let skipped = u64::from(at) * 4;
+    Binding { offset: x.offset + skipped, bytes: x.bytes - skipped, ..x }
 }
 
 impl Model {
@@ -49,10 +69,11 @@ impl Model {
     /// Where a block's last product goes: to the residual, or to its post-norm.
     fn block_end(&self, post_norm: Option<Binding>) -> BlockEnd {
         let (s, scale) = (&self.scratch, self.spec.residual_scale);
-        match post_norm {
-            Some(_) => BlockEnd { y: s.h, accumulate: false, scale },
-            None => BlockEnd { y: s.x, accumulate: true, scale },
-        }
+        let (y, accumulate) = match post_norm {
+            Some(_) => (s.h, false),
+            None => (s.x, true),
+        };
+        BlockEnd { accumulate, scale, ..BlockEnd::plain(y, stride(self.spec.hidden)) }
     }
 
     /// Adds the norm of what [`Self::block_end`] kept back to the residual.
@@ -88,8 +109,41 @@ impl Model {
         .record(&self.facts, out);
     }
 
-    fn mul(&self, linear: &Linear, tokens: u32, x: Binding, to: BlockEnd, out: &mut Recording) {
-        self.product(&linear.w, linear.bias, tokens, x, to, out);
+    /// Rows that matrices of these formats are about to read, `cols` values at `stride`. What is
+    /// packed is good until the next call.
+    pub(super) fn operand(
+        &self,
+        formats: impl IntoIterator<Item = Format>,
+        rows: u32,
+        (x, x_stride): (Binding, u32),
+        cols: u32,
+        out: &mut Recording,
+    ) -> Operand {
+        let y = self.scratch.packed;
+        let taken = |format| activations(format, self.options.activations);
+        let bytes = formats.into_iter().any(|format| taken(format) == Activations::Int8);
+        if bytes {
+            Pack { rows, cols, x, x_stride, y }.record(&self.facts, out);
+        }
+        Operand { x, stride: x_stride, packed: bytes.then_some(y) }
+    }
+
+    /// The same for the products of `linear`.
+    fn operand_of(
+        &self,
+        linear: &Linear,
+        rows: u32,
+        x: (Binding, u32),
+        out: &mut Recording,
+    ) -> Operand {
+        let cols = linear.w.first().map_or(0, |w| w.cols);
+        self.operand(linear.w.iter().map(|w| w.format), rows, x, cols, out)
+    }
+
+    fn mul(&self, linear: &Linear, tokens: u32, x: Operand, to: BlockEnd, out: &mut Recording) {
+        for w in &linear.w {
+            self.product(w, linear.bias, tokens, x, to, out);
+        }
     }
 
     pub(super) fn product(
@@ -97,24 +151,24 @@ impl Model {
         w: &Matrix,
         bias: Option<Binding>,
         tokens: u32,
-        x: Binding,
+        Operand { x, stride: x_stride, packed }: Operand,
         to: BlockEnd,
         out: &mut Recording,
     ) {
-        let (x_stride, y_stride) = (stride(w.cols), stride(w.rows));
-        let BlockEnd { y, accumulate, scale } = to;
-        Mul { w, tokens, x, x_stride, y, y_stride, bias, accumulate, scale }
+        let BlockEnd { y, stride: y_stride, accumulate, scale, gate } = to;
+        let halves = self.scratch.halves;
+        Mul { w, tokens, x, x_stride, packed, y, y_stride, bias, accumulate, scale, gate, halves }
             .record(&self.facts, out);
     }
 
     fn attention(&self, l: usize, layer: &Layer, tokens: u32, meta: &Meta, out: &mut Recording) {
         let (s, spec, cache) = (&self.scratch, &self.spec, &self.caches[l]);
-        let h = self.normed(layer.attention_norm, tokens, out);
+        let row = QkvRow::of(spec);
+        let h = (self.normed(layer.attention_norm, tokens, out), stride(spec.hidden));
         match &layer.attention {
-            Attention::Heads { q, k, v, norms } => {
-                self.mul(q, tokens, h, BlockEnd::plain(s.q), out);
-                self.mul(k, tokens, h, BlockEnd::plain(s.k), out);
-                self.mul(v, tokens, h, BlockEnd::plain(s.v), out);
+            Attention::Heads { qkv, norms } => {
+                let h = self.operand_of(qkv, tokens, h, out);
+                self.mul(qkv, tokens, h, BlockEnd::plain(s.qkv, row.stride), out);
                 if let Some(norms) = norms {
                     self.norm_qk(*norms, tokens, out);
                 }
@@ -132,13 +186,14 @@ impl Model {
             scale: spec.attention_scale,
             window: spec.windows[l],
             cap: spec.attention_cap,
-            q: s.q,
-            q_stride: stride(spec.q_dim()),
+            q: column(s.qkv, row.q),
+            q_stride: row.stride,
             k_cache: cache.k,
             v_cache: cache.v,
             meta: s.meta,
             partial: s.partial,
             out: s.attention,
+            out_stride: stride(spec.q_dim()),
         }
         .record(&self.facts, out);
         let attended = match &layer.attention {
@@ -146,32 +201,37 @@ impl Model {
             Attention::Latent { value_up, .. } => self.latent_values(value_up, tokens, out),
         };
         let to = self.block_end(layer.attention_post_norm);
+        let attended = (attended, stride(spec.out_dim()));
+        let attended = self.operand_of(&layer.out, tokens, attended, out);
         self.mul(&layer.out, tokens, attended, to, out);
         self.post_norm(layer.attention_post_norm, tokens, out);
     }
 
     /// q, with the making of keys folded in, and the row that stands for keys and values.
-    fn latent_qk(&self, attention: &Attention, tokens: u32, h: Binding, out: &mut Recording) {
+    fn latent_qk(
+        &self,
+        attention: &Attention,
+        tokens: u32,
+        h: (Binding, u32),
+        out: &mut Recording,
+    ) {
         let (s, spec) = (&self.scratch, &self.spec);
-        let (Attention::Latent { q_down, q, down, norm, key_up, .. }, Some(latent)) =
+        let (Attention::Latent { down, q_norm, q, norm, key_up, .. }, Some(latent)) =
             (attention, spec.latent)
         else {
             unreachable!("a latent was loaded")
         };
-        self.mul(down, tokens, h, BlockEnd::plain(s.k), out);
-        let narrow = latent.q_rank.unwrap_or(0);
-        if let Some((q_down, _)) = q_down {
-            self.mul(q_down, tokens, h, BlockEnd::plain(s.narrow_q), out);
-        }
+        let row = QkvRow::of(spec);
+        let x = self.operand_of(down, tokens, h, out);
+        self.mul(down, tokens, x, BlockEnd::plain(s.qkv, row.stride), out);
         NormQk {
             tokens,
-            q: s.narrow_q,
-            q_stride: stride(narrow),
-            q_groups: u32::from(q_down.is_some()),
-            q_dim: narrow,
-            q_weight: q_down.as_ref().map_or(*norm, |(_, norm)| *norm),
-            k: s.k,
-            k_stride: stride(spec.head_dim),
+            x: s.qkv,
+            x_stride: row.stride,
+            q_groups: u32::from(q_norm.is_some()),
+            q_dim: latent.q_rank.unwrap_or(0),
+            q_weight: q_norm.unwrap_or(*norm),
+            k_at: row.k,
             k_groups: 1,
             k_dim: latent.rank,
             k_weight: *norm,
@@ -179,16 +239,18 @@ impl Model {
             offset: spec.norm_offset,
         }
         .record(&self.facts, out);
-        let from = if q_down.is_some() { s.narrow_q } else { h };
-        self.mul(q, tokens, from, BlockEnd::plain(s.v), out);
+        let own = stride(spec.own_q_dim());
+        let from = if q_norm.is_some() { (s.qkv, row.stride) } else { h };
+        let from = self.operand_of(q, tokens, from, out);
+        self.mul(q, tokens, from, BlockEnd::plain(s.unfolded, own), out);
         MulHeads {
             w: key_up,
             tokens,
-            x: s.v,
-            x_stride: stride(spec.own_q_dim()),
+            x: s.unfolded,
+            x_stride: own,
             x_head: latent.q_head(),
-            y: s.q,
-            y_stride: stride(spec.q_dim()),
+            y: column(s.qkv, row.q),
+            y_stride: row.stride,
             y_head: spec.head_dim,
         }
         .record(&self.facts, out);
@@ -203,12 +265,12 @@ impl Model {
             x: s.attention,
             x_stride: stride(spec.q_dim()),
             x_head: spec.head_dim,
-            y: s.v,
+            y: s.unfolded,
             y_stride: stride(spec.out_dim()),
             y_head: value_up.rows,
         }
         .record(&self.facts, out);
-        s.v
+        s.unfolded
     }
 
     fn norm_qk(&self, [q_weight, k_weight]: [Binding; 2], tokens: u32, out: &mut Recording) {
@@ -217,15 +279,15 @@ impl Model {
             QkNorm::Row => (1, 1),
             _ => (spec.heads, spec.kv_heads),
         };
+        let row = QkvRow::of(spec);
         NormQk {
             tokens,
-            q: s.q,
-            q_stride: stride(spec.q_dim()),
+            x: s.qkv,
+            x_stride: row.stride,
             q_groups,
             q_dim: spec.q_dim() / q_groups,
             q_weight,
-            k: s.k,
-            k_stride: stride(spec.kv_dim()),
+            k_at: row.k,
             k_groups,
             k_dim: spec.kv_dim() / k_groups,
             k_weight,
@@ -242,6 +304,7 @@ impl Model {
             Rotation::Global => (spec.rope.rotary, self.ropes[0]),
             Rotation::Local => (spec.rope_of(l as u32).map_or(0, |r| r.rotary), self.ropes[1]),
         };
+        let row = QkvRow::of(spec);
         let params = RopeKvParams {
             tokens,
             heads: spec.heads,
@@ -250,8 +313,10 @@ impl Model {
             first: spec.rope_first(),
             rotary,
             values: u32::from(spec.latent.is_none()),
-            q_stride: stride(spec.q_dim()),
-            kv_stride: stride(spec.kv_dim()),
+            x_stride: row.stride,
+            q_at: row.q,
+            k_at: row.k,
+            v_at: row.v,
             block_size: self.options.block_size,
             positions_at: meta.positions,
             slots_at: meta.slots,
@@ -260,9 +325,7 @@ impl Model {
         RopeKv {
             params,
             kv: self.options.kv,
-            q: s.q,
-            k: s.k,
-            v: if spec.latent.is_some() { s.k } else { s.v },
+            x: s.qkv,
             table,
             meta: s.meta,
             k_cache: cache.k,
@@ -274,21 +337,31 @@ impl Model {
 
     fn gated(&self, f: &Gated, tokens: u32, h: Binding, to: BlockEnd, out: &mut Recording) {
         let s = &self.scratch;
-        self.mul(&f.gate, tokens, h, BlockEnd::plain(s.gate), out);
-        self.mul(&f.up, tokens, h, BlockEnd::plain(s.up), out);
-        self.gate(tokens, f.gate.w.rows, out);
-        self.mul(&f.down, tokens, s.gate, to, out);
+        let h = self.operand_of(&f.gate_up, tokens, (h, stride(self.spec.hidden)), out);
+        if f.gate_up.in_turns {
+            let gated = BlockEnd::plain(s.gated, stride(f.dim));
+            self.mul(&f.gate_up, tokens, h, BlockEnd { gate: Some(self.act()), ..gated }, out);
+        } else {
+            self.mul(&f.gate_up, tokens, h, BlockEnd::plain(s.gate_up, gate_up(f.dim).1), out);
+            self.gate(tokens, f.dim, out);
+        }
+        let gated = self.operand_of(&f.down, tokens, (s.gated, stride(f.dim)), out);
+        self.mul(&f.down, tokens, gated, to, out);
+    }
+
+    fn act(&self) -> Gate {
+        match self.spec.activation {
+            Activation::Silu => Gate::Silu,
+            Activation::GeluTanh => Gate::GeluTanh,
+        }
     }
 
     /// `rows` rows of `dim` gates.
     fn gate(&self, rows: u32, dim: u32, out: &mut Recording) {
-        let s = &self.scratch;
-        let act = match self.spec.activation {
-            Activation::Silu => Gate::Silu,
-            Activation::GeluTanh => Gate::GeluTanh,
-        };
-        ActGlu { act, rows, dim, stride: stride(dim), gate: s.gate, up: s.up }
-            .record(&self.facts, out);
+        let (s, act) = (&self.scratch, self.act());
+        let (up_at, x_stride) = gate_up(dim);
+        let (x, y, y_stride) = (s.gate_up, s.gated, stride(dim));
+        ActGlu { act, rows, dim, x, x_stride, up_at, y, y_stride }.record(&self.facts, out);
     }
 
     fn mixture(&self, m: &Mixture, tokens: u32, h: Binding, to: BlockEnd, out: &mut Recording) {
@@ -296,7 +369,10 @@ impl Model {
         let Some(moe) = &self.spec.moe else { unreachable!("a mixture was loaded") };
         let (experts, used, hidden) = (moe.experts, moe.used, self.spec.hidden);
         let route = Route { tokens, experts, used };
-        self.product(&m.router, None, tokens, h, BlockEnd::plain(s.router), out);
+        let to_router = BlockEnd::plain(s.router, stride(experts));
+        let readers = [m.router.format, m.gate.format, m.up.format];
+        let h_rows = self.operand(readers, tokens, (h, stride(hidden)), hidden, out);
+        self.product(&m.router, None, tokens, h_rows, to_router, out);
         MoeRoute {
             route,
             logits: s.router,
@@ -308,15 +384,19 @@ impl Model {
             out: s.routing,
         }
         .record(&self.facts, out);
-        let mul = |w: &Experts, x: Binding, x_div: u32, y: Binding, out: &mut Recording| {
-            let (x_stride, y_stride) = (stride(w.cols), stride(w.rows));
-            MulExpert { w, route, routing: s.routing, x, x_stride, x_div, y, y_stride }
+        let mul = |w: &Experts, rows: Operand, x_div: u32, (y, y_stride), out: &mut Recording| {
+            let Operand { x, stride: x_stride, packed } = rows;
+            let routing = s.routing;
+            MulExpert { w, route, routing, x, x_stride, packed, x_div, y, y_stride }
                 .record(&self.facts, out);
         };
-        mul(&m.gate, h, used, s.gate, out);
-        mul(&m.up, h, used, s.up, out);
+        let (up_at, gated) = gate_up(moe.ffn);
+        mul(&m.gate, h_rows, used, (s.gate_up, gated), out);
+        mul(&m.up, h_rows, used, (column(s.gate_up, up_at), gated), out);
         self.gate(route.pairs(), moe.ffn, out);
-        mul(&m.down, s.gate, 1, s.expert_out, out);
+        let x = (s.gated, stride(moe.ffn));
+        let gated = self.operand([m.down.format], route.pairs(), x, moe.ffn, out);
+        mul(&m.down, gated, 1, (s.expert_out, stride(hidden)), out);
         MoeCombine {
             route,
             routing: s.routing,

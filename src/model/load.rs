@@ -1,21 +1,25 @@
 //! The model on a device, and its sizes: they come first, and are refused with figures if they
 //! cannot fit; then the [`Loader`] brings the weights.
 
-use super::loader::Loader;
+use super::loader::{Loader, NOT_YET};
+use super::rows::{QkvRow, gate_up, stride};
 use super::{ModelError, Moe, Rope, Spec};
-use crate::base::KvType;
+use crate::base::{Activations, Format, KvType};
 use crate::kernels::attn::{Heads, partial_values};
 use crate::kernels::experts::{Experts, Route};
-use crate::kernels::mul::Matrix;
+use crate::kernels::mul::{Matrix, activations, halves_bytes, packed_stride};
 use crate::kernels::{layout, sample};
 use crate::record::{Binding, Device, DeviceError, Facts};
 use crate::weights::Weights;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sizes that the engine chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How keys and values are stored.
     pub kv: KvType,
+    /// How products take what they read, where their formats let them choose.
+    pub activations: Activations,
     pub block_size: u32,
     /// KV blocks of the pool; one more is made, for padding.
     pub blocks: u32,
@@ -57,26 +61,30 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// Partial results of split attention that one step may hold, per head.
 const PARTIALS_PER_HEAD: u32 = 512;
 
-/// A product with its bias, where there is one.
+/// Products of one x, with their biases where there are any. Where several lie side by side, the
+/// parts of a matrix name the columns where its outputs go.
 pub(super) struct Linear {
-    pub w: Matrix,
+    /// Of each format one, or more where their columns do not meet.
+    pub w: Vec<Matrix>,
+    /// By column.
     pub bias: Option<Binding>,
+    /// Two that are one, their rows in turns of [`TURN`](crate::kernels::mul::TURN).
+    pub in_turns: bool,
 }
 
 /// What makes q, k and v.
 pub(super) enum Attention {
     Heads {
-        q: Linear,
-        k: Linear,
-        v: Linear,
+        qkv: Linear,
         /// Norms of q and k.
         norms: Option<[Binding; 2]>,
     },
     Latent {
-        /// What makes a narrow row, and its norm, where q goes that way.
-        q_down: Option<(Linear, Binding)>,
-        q: Linear,
+        /// The narrow row that q is made of, where it goes that way, and the latent.
         down: Linear,
+        /// Norm of the narrow row.
+        q_norm: Option<Binding>,
+        q: Linear,
         norm: Binding,
         /// Per head: folds the making of keys into q, and that of values into the output.
         key_up: Experts,
@@ -85,24 +93,28 @@ pub(super) enum Attention {
 }
 
 impl Attention {
-    fn matrices(&self) -> Vec<Matrix> {
+    fn products(&self) -> Vec<Matrix> {
         match self {
-            Self::Heads { q, k, v, .. } => [q, k, v].map(|l| l.w.clone()).into(),
-            Self::Latent { q_down, q, down, key_up, value_up, .. } => {
-                let mut out: Vec<Matrix> = [q, down].map(|l| l.w.clone()).into();
-                out.extend(q_down.iter().map(|(l, _)| l.w.clone()));
-                out.extend([key_up, value_up].into_iter().filter_map(Experts::first));
-                out
-            }
+            Self::Heads { qkv, .. } => qkv.w.clone(),
+            Self::Latent { q, down, .. } => [&q.w[..], &down.w].concat(),
+        }
+    }
+
+    /// A matrix per head.
+    fn stacks(&self) -> Vec<&Experts> {
+        match self {
+            Self::Heads { .. } => Vec::new(),
+            Self::Latent { key_up, value_up, .. } => vec![key_up, value_up],
         }
     }
 }
 
 /// A gated feed-forward: `down(act(gate x) * (up x))`.
 pub(super) struct Gated {
-    pub gate: Linear,
-    pub up: Linear,
+    pub gate_up: Linear,
     pub down: Linear,
+    /// Values of the gate.
+    pub dim: u32,
 }
 
 /// A mixture of such, and one that every token uses, where there is one.
@@ -134,19 +146,29 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// The matrices; of experts, the first.
-    pub fn matrices(&self) -> Vec<Matrix> {
-        let mut out = self.attention.matrices();
-        out.push(self.out.w.clone());
-        let gated = |f: &Gated| [&f.gate, &f.up, &f.down].map(|l| l.w.clone());
+    /// The matrices that are multiplied by all rows.
+    pub fn products(&self) -> Vec<Matrix> {
+        let mut out = self.attention.products();
+        out.extend_from_slice(&self.out.w);
+        let gated = |f: &Gated| [&f.gate_up.w[..], &f.down.w].concat();
         match &self.ffn {
             FeedForward::Dense(f) => out.extend(gated(f)),
             FeedForward::Mixture(m) => {
                 out.push(m.router.clone());
-                out.extend([&m.gate, &m.up, &m.down].into_iter().filter_map(Experts::first));
                 out.extend(m.shared.iter().flat_map(gated));
             }
         }
+        out
+    }
+
+    /// All matrices; of experts and heads, the first.
+    pub fn matrices(&self) -> Vec<Matrix> {
+        let mut out = self.products();
+        let mut stacks = self.attention.stacks();
+        if let FeedForward::Mixture(m) = &self.ffn {
+            stacks.extend([&m.gate, &m.up, &m.down]);
+        }
+        out.extend(stacks.into_iter().filter_map(Experts::first));
         out
     }
 }
@@ -176,13 +198,16 @@ impl Cache {
 pub(super) struct Scratch {
     pub x: Binding,
     pub h: Binding,
-    pub q: Binding,
-    pub k: Binding,
-    pub v: Binding,
-    pub narrow_q: Binding,
+    /// Rows as [`QkvRow`] says.
+    pub qkv: Binding,
+    /// Of a latent: q before, and the output after, it is folded.
+    pub unfolded: Binding,
+    /// Rows that a product reads, as bytes; in that mode only.
+    pub packed: Binding,
     pub attention: Binding,
-    pub gate: Binding,
-    pub up: Binding,
+    /// Rows as [`gate_up`] says.
+    pub gate_up: Binding,
+    pub gated: Binding,
     pub router: Binding,
     pub routing: Binding,
     pub expert_out: Binding,
@@ -195,12 +220,16 @@ pub(super) struct Scratch {
     pub edits: Binding,
     pub masks: Binding,
     pub out: Binding,
+    /// Rows of any product as matrix units read them.
+    pub halves: Binding,
 }
 
 /// A model on a device.
 pub struct Model {
     pub spec: Spec,
     pub options: Options,
+    /// Matrices whose every byte is zero.
+    pub blank: Vec<String>,
     pub(super) facts: Facts,
     pub(super) embedding: Matrix,
     pub(super) head: Matrix,
@@ -210,11 +239,6 @@ pub struct Model {
     pub(super) layers: Vec<Layer>,
     pub(super) caches: Vec<Cache>,
     pub(super) scratch: Scratch,
-}
-
-/// Values between rows of an activation: whole k-blocks, the tail stays zero.
-pub(super) fn stride(dim: u32) -> u32 {
-    dim.next_multiple_of(layout::K_BLOCK)
 }
 
 impl Model {
@@ -264,12 +288,36 @@ impl Model {
             });
         }
         let mut loader = Loader::new(weights, device, &spec, progress);
-        let Weighed { embedding, head, final_norm, layers } = loader.load()?;
+        let looked_at = loader.look()?;
+        let shape = Self::shape(&spec, options, &facts, looked_at)?;
+        loader.begin(&shape.variants());
+        let weighed = loader.load()?;
         let (options, rooms) = rooms(&mut loader, &spec, options, &facts)?;
+        let blank = loader.blank();
+        Ok(Self { blank, ..Self::of(spec, options, facts, weighed, rooms) })
+    }
+
+    /// The shapes of all products but those of experts, each once, as they would be launched.
+    pub fn products(
+        weights: &Weights,
+        device: &mut dyn Device,
+    ) -> Result<Vec<(Format, [u32; 2])>, ModelError> {
+        let spec = Spec::read(weights)?;
+        let found = Loader::new(weights, device, &spec, &mut |_, _| {}).look()?;
+        let layers = found.layers.iter().flat_map(Layer::products);
+        let shape = |w: Matrix| (w.format, [w.rows, w.cols]);
+        let all: BTreeSet<_> = layers.chain([found.head]).map(shape).collect();
+        Ok(all.into_iter().collect())
+    }
+
+    fn of(spec: Spec, options: Options, facts: Facts, weighed: Weighed, rooms: Rooms) -> Self {
+        let Weighed { embedding, head, final_norm, layers } = weighed;
         let Rooms { caches, ropes, scratch } = rooms;
-        Ok(Self {
+        let blank = Vec::new();
+        Self {
             spec,
             options,
+            blank,
             facts,
             embedding,
             head,
@@ -278,7 +326,29 @@ impl Model {
             layers,
             caches,
             scratch,
-        })
+        }
+    }
+
+    /// The model without a device: what it records says which variants it needs, and runs nowhere.
+    fn shape(
+        spec: &Spec,
+        options: Options,
+        facts: &Facts,
+        weighed: Weighed,
+    ) -> Result<Self, ModelError> {
+        let mut room = |_: &str, bytes| Ok(Binding { bytes, ..NOT_YET });
+        let scratch = scratch(spec, &options, facts, &mut room)?;
+        let caches = (0..spec.layers).map(|_| Cache { k: NOT_YET, v: NOT_YET }).collect();
+        let rooms = Rooms { caches, ropes: [NOT_YET; 2], scratch };
+        Ok(Self::of(spec.clone(), options, facts.clone(), weighed, rooms))
+    }
+
+    /// What products take of the rows they read, by the format of their matrices.
+    pub fn activations(&self) -> BTreeMap<String, Activations> {
+        let layers = self.layers.iter().flat_map(Layer::matrices);
+        let formats = layers.chain([self.head.clone()]).map(|w| w.format);
+        let taken = |format| activations(format, self.options.activations);
+        formats.map(|format| (format.to_string(), taken(format))).collect()
     }
 
     /// The heads as attention sees them.
@@ -342,11 +412,7 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
     let logits = logit_rows * row(spec.vocab);
     let edits = samples * u64::from(edits_per_row(spec, options) * sample::EDIT_WORDS) * 4;
     let edits = edits.min(facts.binding_bytes_max / 256 * 256);
-    // Of a latent: q before, and the output after, it is folded.
-    let values = match spec.latent {
-        None => spec.kv_dim(),
-        Some(_) => spec.own_q_dim().max(spec.out_dim()),
-    };
+    let unfolded = spec.latent.map_or(0, |_| spec.own_q_dim().max(spec.out_dim()));
     let (route, pairs) = match &spec.moe {
         Some(Moe { experts, used, .. }) => {
             let tokens = options.step_tokens_max;
@@ -355,16 +421,19 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
         }
         None => (Route { tokens: 0, experts: 0, used: 0 }, 0),
     };
+    let halves = match facts.matrix_side {
+        0 => 0,
+        _ => halves_bytes(options.step_tokens_max, spec.widest_row()),
+    };
     vec![
         ("x", tokens * row(spec.hidden)),
         ("h", tokens * row(spec.hidden)),
-        ("q", tokens * row(spec.q_dim())),
-        ("k", tokens * row(spec.kv_dim())),
-        ("v", tokens * row(values)),
-        ("narrow q", tokens * row(spec.latent.and_then(|l| l.q_rank).unwrap_or(0))),
+        ("q, k and v", tokens * u64::from(QkvRow::of(spec).stride) * 4),
+        ("unfolded", tokens * row(unfolded)),
+        ("packed activations", packed_bytes(spec, options, tokens.max(logit_rows))),
         ("attention", tokens * row(spec.q_dim())),
-        ("gate", tokens * row(spec.widest_ffn())),
-        ("up", tokens * row(spec.widest_ffn())),
+        ("gate and up", tokens * u64::from(spec.widest_ffn(|dim| gate_up(dim).1)) * 4),
+        ("gated", tokens * u64::from(spec.widest_ffn(stride)) * 4),
         ("router logits", tokens * row(route.experts)),
         ("routing", route.words() * 4),
         ("expert outputs", tokens * pairs * row(spec.hidden)),
@@ -377,7 +446,20 @@ fn scratch_sizes(spec: &Spec, options: &Options, facts: &Facts) -> Vec<(&'static
         ("sampling edits", edits),
         ("sampling masks", samples * u64::from(sample::mask_words(spec.vocab)) * 4),
         ("sampled", answers * u64::from(sample::OUT_WORDS) * 4),
+        ("halves", halves),
     ]
+}
+
+/// Bytes of the widest rows that a product reads, packed.
+fn packed_bytes(spec: &Spec, options: &Options, rows: u64) -> u64 {
+    if options.activations == Activations::F32 {
+        return 0;
+    }
+    let narrow = spec.latent.and_then(|latent| latent.q_rank).unwrap_or(0);
+    let read = [spec.hidden, spec.out_dim(), narrow].map(packed_stride);
+    // Of a token, a row for each of its experts.
+    let widest = read.into_iter().fold(spec.widest_ffn(packed_stride), u32::max);
+    rows * u64::from(widest) * 4
 }
 
 /// Edits of logits one row may bring: every token it has seen, and the bias entries.
@@ -429,7 +511,7 @@ fn rooms_of(
         Some(local) => table("local rope table", local)?,
         None => rope,
     };
-    let scratch = scratch(loader, spec, options, facts)?;
+    let scratch = scratch(spec, options, facts, &mut |label, bytes| loader.zeros(label, bytes))?;
     Ok(Rooms { caches, ropes: [rope, local], scratch })
 }
 
@@ -452,26 +534,25 @@ fn caches(
 }
 
 fn scratch(
-    loader: &mut Loader<'_>,
     spec: &Spec,
     options: &Options,
     facts: &Facts,
+    make: &mut dyn FnMut(&str, u64) -> Result<Binding, ModelError>,
 ) -> Result<Scratch, ModelError> {
     let mut sizes = scratch_sizes(spec, options, facts).into_iter();
     let mut next = || {
         let (label, bytes) = sizes.next().expect("as many as the fields of Scratch");
-        loader.zeros(label, bytes)
+        make(label, bytes)
     };
     Ok(Scratch {
         x: next()?,
         h: next()?,
-        q: next()?,
-        k: next()?,
-        v: next()?,
-        narrow_q: next()?,
+        qkv: next()?,
+        unfolded: next()?,
+        packed: next()?,
         attention: next()?,
-        gate: next()?,
-        up: next()?,
+        gate_up: next()?,
+        gated: next()?,
         router: next()?,
         routing: next()?,
         expert_out: next()?,
@@ -484,5 +565,6 @@ fn scratch(
         edits: next()?,
         masks: next()?,
         out: next()?,
+        halves: next()?,
     })
 }

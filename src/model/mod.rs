@@ -14,8 +14,10 @@ mod loader;
 mod names;
 mod rename;
 mod rope;
+mod rows;
 mod self_check;
 mod spec;
+mod variants;
 
 pub use batch::{Batch, BatchRow, Edit, SampleResult, SampleRow};
 pub use error::ModelError;

@@ -4,6 +4,7 @@
 //! with the model; divisors and attention factors as `transformers` computes them.
 
 use super::gguf::YARN_LOG_MULTIPLIER;
+use super::spec::above_zero;
 use super::{ModelError, Rope};
 use crate::weights::{GgufMeta, HfMeta, Weights};
 
@@ -43,7 +44,13 @@ impl Scaling {
         let key = |tail: &str| format!("{at}.{tail}");
         let kind = match meta.find_str(&key("rope_type"))? {
             Some(kind) => kind,
-            None => meta.find_str(&key("type"))?.unwrap_or("default"),
+            None => match meta.find_str(&key("type"))? {
+                None if meta.get(&key("factor")).is_some() => {
+                    let problem = format!("is missing beside a factor; {KINDS}");
+                    return Err(refuse(file, &key("rope_type"), problem));
+                }
+                kind => kind.unwrap_or("default"),
+            },
         };
         let original = || -> Result<f32, ModelError> {
             let own = meta.find_f32(&key("original_max_position_embeddings"))?;
@@ -52,7 +59,7 @@ impl Scaling {
                 None => meta.f32("max_position_embeddings")?,
             })
         };
-        match kind {
+        let scaling = match kind {
             "default" => Ok(Self::None),
             "linear" => Ok(Self::Linear { factor: meta.f32(&key("factor"))? }),
             "llama3" => Ok(Self::Llama3 {
@@ -87,7 +94,41 @@ impl Scaling {
                 })
             }
             other => Err(refuse(file, &key("rope_type"), format!("`{other}` is unknown; {KINDS}"))),
+        };
+        let names =
+            ["original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor"];
+        scaling?.checked(file, at, names)
+    }
+
+    /// Refuses numbers that no stretching of a context has: the table would hold nonsense, or
+    /// nothing at all. `names` are the file's for the last four numbers of YaRN.
+    fn checked(self, file: &str, at: &str, names: [&str; 4]) -> Result<Self, ModelError> {
+        let (factor, values) = match &self {
+            Self::None | Self::Divisors(_) => return Ok(self),
+            Self::Linear { factor } => (*factor, vec![]),
+            Self::Llama3 { factor, low, high, original } => {
+                let problem = match low {
+                    low if low >= high => format!("{low} is not below high_freq_factor, {high}"),
+                    low if *low <= 0.0 => format!("{low} is not above 0"),
+                    _ => String::new(),
+                };
+                if !problem.is_empty() {
+                    return Err(refuse(file, &format!("{at}.low_freq_factor"), problem));
+                }
+                (*factor, vec![*original])
+            }
+            Self::Yarn { factor, original, fast, slow, attention } => {
+                (*factor, vec![*original, *fast, *slow, *attention])
+            }
+        };
+        if factor.is_nan() || factor < 1.0 {
+            let problem = format!("{factor} is below 1, which stretches nothing");
+            return Err(refuse(file, &format!("{at}.factor"), problem));
         }
+        for (name, value) in names.iter().zip(values) {
+            above_zero(file, &format!("{at}.{name}"), value)?;
+        }
+        Ok(self)
     }
 
     pub(super) fn from_gguf(
@@ -111,7 +152,7 @@ impl Scaling {
         }
         let key = |tail: &str| format!("{arch}.rope.scaling.{tail}");
         let factor = || meta.f32(&key("factor"));
-        match kind {
+        let scaling = match kind {
             "none" => Ok(Self::None),
             "linear" => Ok(Self::Linear { factor: factor()? }),
             "yarn" => {
@@ -127,7 +168,9 @@ impl Scaling {
                 })
             }
             other => Err(refuse(file, &key("type"), format!("`{other}` is unknown; {KINDS}"))),
-        }
+        };
+        let names = ["original_context_length", "yarn_beta_fast", "yarn_beta_slow", "attn_factor"];
+        scaling?.checked(file, &format!("{arch}.rope.scaling"), names)
     }
 
     /// Factor of cos and sin.

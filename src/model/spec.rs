@@ -4,6 +4,7 @@
 use super::family::{Activation, Bias, FAMILIES, Family};
 use super::names::{Dialect, Part};
 use super::rope::Scaling;
+use super::rows::{QkvRow, gate_up};
 use super::{Latent, ModelError, gguf, hf};
 use crate::base::KvType;
 use crate::kernels::attn::HEAD_DIMS;
@@ -209,17 +210,17 @@ impl Spec {
 
     /// Values of a token in the widest buffer of a step's scratch.
     pub fn widest_row(&self) -> u32 {
-        let q = self.q_dim().max(self.own_q_dim()).max(self.out_dim());
-        let dense = self.widest_ffn().max(self.hidden).max(q);
+        let q = QkvRow::of(self).stride.max(self.own_q_dim()).max(self.out_dim());
+        let dense = self.widest_ffn(|dim| gate_up(dim).1).max(self.hidden).max(q);
         let pairs = |moe: &Moe| moe.used.saturating_mul(self.hidden.next_multiple_of(32));
         dense.max(self.moe.as_ref().map_or(0, pairs))
     }
 
-    /// Values of a token's gates, those of all its experts side by side.
-    pub(super) fn widest_ffn(&self) -> u32 {
-        let of =
-            |moe: &Moe| moe.used.saturating_mul(moe.ffn.next_multiple_of(32)).max(moe.shared_ffn);
-        self.ffn.max(self.moe.as_ref().map_or(0, of))
+    /// Values of a token where a gate of so many takes `row` of them: those of all its experts, or
+    /// of the widest dense feed-forward.
+    pub(super) fn widest_ffn(&self, row: impl Fn(u32) -> u32) -> u32 {
+        let of = |moe: &Moe| moe.used.saturating_mul(row(moe.ffn)).max(row(moe.shared_ffn));
+        row(self.ffn).max(self.moe.as_ref().map_or(0, of))
     }
 
     /// The experts of layer `l`, if it has any.
@@ -370,6 +371,15 @@ pub(super) fn count(file: &str, key: &str, value: u64) -> Result<u32, ModelError
         let problem = format!("{value} is out of range 1..2^30");
         ModelError::Config { file: file.into(), key: key.into(), problem }
     })
+}
+
+/// A number that must be above 0: what divides by it, or takes its root, gives no number else.
+pub(super) fn above_zero(file: &str, key: &str, value: f32) -> Result<f32, ModelError> {
+    if value > 0.0 {
+        return Ok(value);
+    }
+    let problem = format!("{value} is not above 0");
+    Err(ModelError::Config { file: file.into(), key: key.into(), problem })
 }
 
 /// A count of layers; lists of one entry each are made for it.

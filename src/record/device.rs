@@ -83,6 +83,12 @@ pub trait Device {
     /// Builds the pipelines of `variants` now, so that the first step does not wait for them.
     fn prepare(&mut self, variants: &[VariantId]) -> Result<(), DeviceError>;
 
+    /// Starts to build the pipelines of `variants` beside what follows, where the device can. One
+    /// that cannot be built is an error of the step that needs it.
+    fn begin(&mut self, variants: &[VariantId]) {
+        let _ = variants;
+    }
+
     /// Measures every launch from the next step on, or no longer; false where that cannot be. A
     /// timed launch may take longer: on a GPU each gets a pass of its own.
     fn time_launches(&mut self, on: bool) -> bool {

@@ -6,5 +6,5 @@ mod facts;
 mod recording;
 
 pub use device::{Device, DeviceError, Finished, Pending, Texel, Timing};
-pub use facts::{DeviceKind, Facts};
+pub use facts::{DeviceKind, Facts, Tuned, TunedChoice};
 pub use recording::{Binding, BufferId, Command, Dispatch, PARAMS_MAX, Recording, VariantId};

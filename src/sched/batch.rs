@@ -159,7 +159,7 @@ fn add_padding(place: Place, start: u32, len: u32, plan: &mut Plan) {
     plan.tokens += len;
     plan.padding += len;
     let (sequence, slot) = (place.sequence, place.slot);
-    plan.rows.push(PlanRow { sequence, slot, start, len, samples: false, pad: true });
+    plan.rows.push(PlanRow { sequence, slot, start, len, pad: true, ..PlanRow::default() });
 }
 
 /// A step of padding alone would serve nobody.

@@ -2,13 +2,15 @@
 
 use super::plan::{Outcome, Plan, PlanRow};
 use super::scheduler::Scheduler;
+use super::sequence::count;
 use super::submit::OUTPUT_COST;
 use crate::base::{FairUnit, TokenId};
 use crate::trace::{Event, FinishReason};
 
 impl Scheduler {
-    /// Takes the results of `plan`: one outcome a row, in the rows' order. Plans are committed
-    /// in the order they were made.
+    /// Takes the results of `plan`: one outcome a row, in the rows' order, and after it one for
+    /// each guess of the row that was right, in their order. Plans are committed in the order they
+    /// were made.
     ///
     /// # Panics
     /// When the outcomes are not those of the plan, which is a fault of the caller.
@@ -23,20 +25,25 @@ impl Scheduler {
             return;
         }
         assert_eq!(plan.step, self.committed + 1, "plans are committed once, in order");
-        assert_eq!(plan.rows.len(), outcomes.len(), "one outcome a row");
         self.committed += 1;
-        for (row, outcome) in plan.rows.iter().zip(outcomes) {
-            assert_eq!(row.sequence, outcome.sequence, "outcomes come in the rows' order");
+        let mut rest = outcomes;
+        for row in &plan.rows {
+            let most = rest.iter().take(1 + row.drafts as usize);
+            let of_row = most.take_while(|o| o.sequence == row.sequence).count();
+            assert!(of_row > 0, "outcomes come in the rows' order");
+            let (own, later) = rest.split_at(of_row);
             if !row.pad {
-                self.commit_row(row, outcome, now_micros, events);
+                self.commit_row(row, own, now_micros, events);
             }
+            rest = later;
         }
+        assert!(rest.is_empty(), "one outcome a row, and one for each guess that was right");
     }
 
     fn commit_row(
         &mut self,
         row: &PlanRow,
-        outcome: &Outcome,
+        outcomes: &[Outcome],
         now_micros: u64,
         events: &mut Vec<Event>,
     ) {
@@ -44,20 +51,46 @@ impl Scheduler {
         let s = &mut self.table[entry as usize];
         s.flight -= 1;
         s.pending -= u32::from(row.samples);
-        if s.ending.is_none() {
-            s.ending = outcome.finish;
-            match outcome.token {
-                Some(token) if row.samples => self.append(entry, token, events),
-                _ => assert!(
-                    !row.samples || outcome.finish.is_some(),
-                    "a row that samples gives a token or ends"
-                ),
+        s.ahead = s.ahead.min(s.flight);
+        self.keep_drafts(entry, count(outcomes.len()) - 1, events);
+        match self.table[entry as usize].ending {
+            None => {
+                for outcome in outcomes {
+                    self.take_outcome(entry, row, outcome, events);
+                }
+                self.publish(entry, Some(now_micros), events);
+            }
+            // It ended with what an earlier row gave: nobody is to find what this one computed.
+            Some(reason) => {
+                let PlanRow { sequence, start, len, .. } = *row;
+                events.push(Event::RowDiscarded { sequence, start, len, reason });
             }
         }
-        self.publish(entry, Some(now_micros), events);
+        if row.drafts > 0 {
+            self.trim_blocks(entry, now_micros, events);
+        }
         let s = &self.table[entry as usize];
         if let (0, Some(reason)) = (s.flight, s.ending) {
             self.end(entry, reason, now_micros, events);
+        }
+    }
+
+    fn take_outcome(
+        &mut self,
+        entry: u32,
+        row: &PlanRow,
+        outcome: &Outcome,
+        events: &mut Vec<Event>,
+    ) {
+        let s = &mut self.table[entry as usize];
+        assert!(s.ending.is_none(), "nothing follows the end");
+        s.ending = outcome.finish;
+        match outcome.token {
+            Some(token) if row.samples => self.append(entry, token, events),
+            _ => assert!(
+                !row.samples || outcome.finish.is_some(),
+                "a row that samples gives a token or ends"
+            ),
         }
     }
 

@@ -6,8 +6,10 @@
 //! floats, no hashing order, no locks; the same calls give the same plans and the same events.
 
 mod admit;
+mod ahead;
 mod batch;
 mod commit;
+mod draft;
 mod foresee;
 mod index;
 mod lengths;

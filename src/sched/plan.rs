@@ -22,7 +22,7 @@ pub struct Plan {
     pub tokens: u32,
     /// The most that `tokens` could have been.
     pub budget: u32,
-    /// Of `tokens`, those in rows of one position.
+    /// Of `tokens`, those in rows of one known position, and what they guess.
     pub decode: u32,
     /// Of `tokens`, those of padding.
     pub padding: u32,
@@ -43,7 +43,7 @@ pub struct BlockCopy {
     pub to: BlockId,
 }
 
-/// One sequence's part: positions `start .. start + len`.
+/// One sequence's part: positions `start .. start + len`, and `drafts` more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanRow {
     pub sequence: SequenceId,
@@ -51,11 +51,21 @@ pub struct PlanRow {
     pub slot: u32,
     pub start: u32,
     pub len: u32,
+    /// Positions after those whose tokens are guesses. Each is sampled from too, so that the row
+    /// gives one token, and one more for each guess that was right.
+    pub drafts: u32,
     /// The logits of the last position give a new token.
     pub samples: bool,
     /// Computed for nothing, into a scratch block; its outcome is ignored. `sequence` may have
     /// ended, or is `u32::MAX`.
     pub pad: bool,
+}
+
+impl PlanRow {
+    /// Positions it computes.
+    pub fn tokens(&self) -> u32 {
+        self.len + self.drafts
+    }
 }
 
 /// Why somebody is preempted, and out of how many.
@@ -66,7 +76,7 @@ struct Cause {
     juniors: u32,
 }
 
-/// The result of one row.
+/// The result of one row, or one of several in their order where guesses were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub sequence: SequenceId,
@@ -110,6 +120,7 @@ impl Scheduler {
             }
             _ => self.plan_batch(now_micros, plan, events),
         }
+        self.plan_drafts(now_micros, plan, events);
         self.seal(plan, events);
     }
 
@@ -143,13 +154,16 @@ impl Scheduler {
             free: self.pool.free(),
             unused: self.slots_unused(),
         });
-        for &PlanRow { sequence, slot, start, len, samples, pad } in &plan.rows {
+        for &PlanRow { sequence, slot, start, len, drafts, samples, pad } in &plan.rows {
             if pad {
                 let sequence = (sequence.0 != u32::MAX).then_some(sequence);
                 events.push(Event::RowPadded { sequence, slot, start, len });
                 continue;
             }
             events.push(Event::RowPlanned { sequence, slot, start, len, samples });
+            if drafts > 0 {
+                events.push(Event::RowDrafted { sequence, start: start + len, len: drafts });
+            }
             if !samples {
                 let left = self.index.get(sequence.0).map(|e| self.table[e as usize].missing());
                 let (wanted, given) = (len + left.unwrap_or(0), len);
@@ -234,6 +248,7 @@ impl Scheduler {
         let s = &mut self.table[entry as usize];
         let start = s.computed;
         s.computed += len;
+        s.ahead += u32::from(s.computed > count(s.tokens.len()));
         let samples = s.missing() == 0;
         s.flight += 1;
         s.stepped = self.planned + 1;
@@ -245,7 +260,8 @@ impl Scheduler {
         plan.decode += u32::from(len == 1);
         // Only running sequences get rows.
         let slot = s.slot.unwrap_or(0);
-        plan.rows.push(PlanRow { sequence: s.id, slot, start, len, samples, pad: false });
+        let sequence = s.id;
+        plan.rows.push(PlanRow { sequence, slot, start, len, drafts: 0, samples, pad: false });
         self.publish(entry, None, events);
     }
 
@@ -306,7 +322,7 @@ impl Scheduler {
     pub fn charge_time(&mut self, plan: &Plan, device_micros: u64) {
         for row in plan.rows.iter().filter(|r| !r.pad) {
             if let Some(entry) = self.index.get(row.sequence.0) {
-                let part = device_micros.saturating_mul(u64::from(row.len));
+                let part = device_micros.saturating_mul(u64::from(row.tokens()));
                 self.charge(entry, FairUnit::Time, part / u64::from(plan.tokens.max(1)));
             }
         }
@@ -345,6 +361,7 @@ impl Scheduler {
         let s = &mut self.table[entry as usize];
         s.preemptions += u32::from(reason == PreemptReason::OutOfBlocks);
         s.waits_since = now;
+        s.offered = 0;
         events.push(Event::SequencePreempted {
             victim: s.id,
             gainer,

@@ -156,7 +156,11 @@ impl BlockPool {
     /// Every block that the index knows.
     pub(super) fn cached_blocks(&self) -> impl Iterator<Item = CachedBlock> {
         let known = (0..self.total()).map(BlockId).filter(|&b| self.number(b).is_some());
-        known.map(|block| CachedBlock { block, tokens: self.index.tokens_of(block).to_vec() })
+        known.map(|block| CachedBlock {
+            block,
+            hash: self.index.hash_of(block),
+            tokens: self.index.tokens_of(block).to_vec(),
+        })
     }
 
     /// The free blocks in the order they are given out, ended where they are more than the pool.

@@ -7,7 +7,7 @@
 //! named by the number they were entered under, which is given once, so that a block whose content
 //! has changed is nobody's parent. Sized at start; no operation allocates.
 
-use crate::base::{BlockId, TokenId};
+use crate::base::{BlockHash, BlockId, TokenId};
 use std::sync::Arc;
 
 /// What keys and values depend on beside the tokens before them: the model, its rope, the type
@@ -151,6 +151,11 @@ impl PrefixIndex {
     pub fn tokens_of(&self, block: BlockId) -> &[TokenId] {
         let first = block.index() * self.block_size;
         &self.tokens[first..first + self.block_size]
+    }
+
+    /// What `block` was entered with.
+    pub fn hash_of(&self, block: BlockId) -> BlockHash {
+        BlockHash(self.entries[block.index()].hash)
     }
 
     /// The first entry that its own key does not lead to.

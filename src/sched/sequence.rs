@@ -52,6 +52,11 @@ pub(super) struct Sequence {
     pub flight: u32,
     /// Of those, rows that sample: tokens that so far only the device knows.
     pub pending: u32,
+    /// Of those in flight, the newest rows that start with a token that only the device knew.
+    pub ahead: u32,
+    /// Guesses offered for the next plan, and those of a row in flight.
+    pub offered: u32,
+    pub drafted: u32,
     /// The last step that had a row of it.
     pub stepped: u64,
     /// Of `expired` at the front, none is held any more.
@@ -128,13 +133,14 @@ impl Sequence {
 
     /// Nothing of it is in the pool any more.
     pub fn forget_blocks(&mut self) {
-        (self.computed, self.expired, self.matched) = (0, 0, 0);
+        (self.computed, self.expired, self.matched, self.ahead) = (0, 0, 0, 0);
         (self.published, self.number, self.prompt_step) = (0, ROOT, 0);
     }
 
-    /// False when it ends anyway once what is in flight has been committed.
+    /// False when it ends anyway once what is in flight has been committed, and while only the
+    /// commit of guesses tells where it goes on.
     pub fn wants_rows(&self) -> bool {
-        self.ending.is_none() && self.generated() + self.pending < self.max_new
+        self.ending.is_none() && self.drafted == 0 && self.generated() + self.pending < self.max_new
     }
 
     /// Blocks it holds when its last token is sampled; that token itself is never computed.

@@ -13,8 +13,9 @@ use super::plan::{BlockCopy, Plan};
 use super::prefix::{Key, ROOT};
 use super::scheduler::Scheduler;
 use super::sequence::{Sequence, count};
-use crate::base::{Batching, BlockId, PrefixCache};
-use crate::trace::{BlockList, DelayReason, Event, EvictReason};
+use crate::base::{Batching, BlockHash, BlockId, PrefixCache};
+use crate::trace::{BlockList, DelayReason, Event, EvictReason, HashList};
+use std::ops::Range;
 
 /// Where positions were found computed; the blocks are in `Scheduler::found`.
 #[derive(Clone, Copy, Default)]
@@ -174,7 +175,9 @@ impl Scheduler {
 
     /// Enters the full blocks of a sequence whose tokens are known and whose positions are planned
     /// or computed. One that is there already makes way for the cached one, but only when a commit
-    /// asks, at this time: nobody writes into a block that others hold.
+    /// asks, at this time: nobody writes into a block that others hold. What a row computes that
+    /// started from a token which only the device knew waits for that row's commit: the token may
+    /// turn out to be the last, and then nothing after it counts.
     pub(super) fn publish(
         &mut self,
         entry: u32,
@@ -190,7 +193,8 @@ impl Scheduler {
         loop {
             let s = &self.table[entry as usize];
             let (index, parent) = (s.published, s.number);
-            if (u64::from(index) + 1) * size > u64::from(s.computed.min(count(s.tokens.len()))) {
+            let sure = (s.computed - s.ahead).min(count(s.tokens.len()));
+            if (u64::from(index) + 1) * size > u64::from(sure) {
                 break;
             }
             let own = s.blocks[index as usize];
@@ -223,6 +227,19 @@ impl Scheduler {
         if count > 0 {
             let sequence = self.table[entry as usize].id;
             events.push(Event::BlocksCached { sequence, from, count });
+            self.tell_hashes(entry, from..from + count, events);
+        }
+    }
+
+    fn tell_hashes(&self, entry: u32, blocks: Range<u32>, events: &mut Vec<Event>) {
+        let s = &self.table[entry as usize];
+        let all = &s.hashes[blocks.start as usize..blocks.end as usize];
+        for (from, piece) in blocks.step_by(HashList::MAX).zip(all.chunks(HashList::MAX)) {
+            let mut hashes = HashList::default();
+            for &hash in piece {
+                hashes.push(BlockHash(hash));
+            }
+            events.push(Event::BlocksHashed { sequence: s.id, from, hashes });
         }
     }
 

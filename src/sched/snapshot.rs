@@ -2,7 +2,7 @@
 //! too, whenever asked; a test plants each fault in a snapshot and sees it found.
 
 use super::scheduler::Scheduler;
-use crate::base::{BlockId, Limits, RequestId, SequenceId, TokenId};
+use crate::base::{BlockHash, BlockId, Limits, RequestId, SequenceId, TokenId};
 use crate::trace::FinishReason;
 
 /// The scheduler's state at one moment.
@@ -41,6 +41,7 @@ pub struct Snapshot {
 #[derive(Clone, PartialEq, Debug)]
 pub struct CachedBlock {
     pub block: BlockId,
+    pub hash: BlockHash,
     pub tokens: Vec<TokenId>,
 }
 
@@ -51,6 +52,8 @@ pub struct SequenceState {
     pub request: RequestId,
     pub order: u64,
     pub rank: u64,
+    /// What the queue goes by.
+    pub key: u64,
     pub slot: Option<u32>,
     pub prompt: u32,
     pub max_new_tokens: u32,
@@ -59,6 +62,8 @@ pub struct SequenceState {
     pub tokens: Vec<TokenId>,
     /// Of `known`, tokens that only the device knows.
     pub pending: u32,
+    /// Guesses of a row in flight.
+    pub drafted: u32,
     pub computed: u32,
     pub blocks: Vec<BlockId>,
     /// Blocks at the table's head that the prefix index knows.
@@ -79,12 +84,14 @@ impl Scheduler {
                 request: s.request,
                 order: s.order,
                 rank: s.rank,
+                key: s.key,
                 slot: s.slot,
                 prompt: s.prompt,
                 max_new_tokens: s.max_new,
                 known: s.known(),
                 tokens: s.tokens.clone(),
                 pending: s.pending,
+                drafted: s.drafted,
                 computed: s.computed,
                 blocks: s.blocks.clone(),
                 published: s.published,
@@ -185,7 +192,7 @@ impl Snapshot {
         self.index_fault.clone().map_or(Ok(()), Err)?;
         let size = self.limits.block_size as usize;
         let mut cached: Vec<Option<&[TokenId]>> = vec![None; self.tables.len()];
-        for CachedBlock { block, tokens } in &self.cached {
+        for CachedBlock { block, tokens, .. } in &self.cached {
             let place = cached.get_mut(block.index());
             *place.ok_or_else(|| format!("cached block {block} is not in the pool"))? =
                 Some(tokens);
@@ -250,6 +257,10 @@ impl Snapshot {
         let expired = s.blocks.iter().rposition(|b| *b == BlockId::EXPIRED).map_or(0, |at| at + 1);
         ensure(expired <= self.limits.expired_blocks(computed) as usize, || {
             format!("{id}: {expired} blocks expired with {computed} computed")
+        })?;
+        let most = self.limits.blocks_of(known + s.drafted) as usize;
+        ensure(s.blocks.len() <= most, || {
+            format!("{id}: {} blocks for {known} known and {} guesses", s.blocks.len(), s.drafted)
         })?;
         let room = s.blocks.len() as u64 * u64::from(self.limits.block_size);
         ensure(u64::from(computed) <= room, || {

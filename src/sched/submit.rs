@@ -129,30 +129,11 @@ impl Scheduler {
     }
 
     /// Rank and key of a sequence under the policies in force.
-    ///
-    /// Aging is part of the key: what a request is worse by counts as tokens processed before it
-    /// arrived, at most `aging` of them. So it is overtaken only by those that arrive before
-    /// `aging` more tokens are processed.
     pub(super) fn place_of(&self, s: &Sequence) -> (u64, u64) {
-        let aged = |worse: u64, worst: u64| match self.policies.aging {
-            None => worse,
-            Some(aging) => {
-                let wait = u128::from(aging) * u128::from(worse) / u128::from(worst.max(1));
-                s.arrived.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
-            }
-        };
-        match self.policies.order {
-            Order::Fcfs => (0, 0),
-            Order::Fair { .. } => (0, s.arrived),
-            Order::Priority => {
-                let rank = aged(u64::from(s.class), u64::from(CLASS_MAX));
-                (rank, rank)
-            }
-            Order::Shortest => {
-                let job = u64::from(s.prompt) + u64::from(s.predicted);
-                (0, aged(job, u64::from(self.limits.context_max)))
-            }
-        }
+        let job = u64::from(s.prompt) + u64::from(s.predicted);
+        let key = self.policies.score(s.arrived, s.class, job, self.limits.context_max);
+        let rank = if self.policies.order == Order::Priority { key } else { 0 };
+        (rank, key)
     }
 
     fn lane_of(&self, entry: u32) -> u32 {

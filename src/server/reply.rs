@@ -51,6 +51,16 @@ pub(super) async fn generate(
     prompts: Vec<Prompt>,
     origin: Origin,
 ) -> ApiResult<Response> {
+    // What never fits is no matter of trying again. (Of one prompt the engine says so.)
+    let (each, most) = (params.request.n.unwrap_or(1), engine.status().limits.queue_max.max(1));
+    let all = prompts.len() as u64 * u64::from(each);
+    if prompts.len() > 1 && all > u64::from(most) {
+        let message = format!(
+            "{} asks for {all} answers at once, more than the queue holds, which is {most}",
+            origin.prompt
+        );
+        return Err(ApiError::field(origin.prompt, message));
+    }
     let mut reply = Reply::new(app, engine, shape, &params);
     let mut generations = Vec::new();
     for prompt in prompts {

@@ -155,7 +155,10 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> ApiResult<Response> {
         "eos_token": card.tokenizer.eos_text(),
         "modalities": {"vision": false, "audio": false},
         "vocab_size": card.logit_rows,
+        "tuned_products": card.tuned,
+        "invariance": card.invariance,
         "limits": limits,
+        "activations": card.products,
     });
     Ok(json_response(StatusCode::OK, &props))
 }

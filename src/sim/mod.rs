@@ -8,11 +8,13 @@ mod generate;
 mod recorded;
 mod run;
 mod runner;
+mod scene;
 mod traces;
 
 pub use arrivals::{Arrival, Prompt};
 pub use cost::{Cost, ModelShape, Roofline};
 pub use generate::{Generator, Lengths, Workload, WorkloadError, at_rate, draw_gaps};
-pub use recorded::{Compared, Recorded, RecordedError, Run, Terms, what_if};
+pub use recorded::{Compared, Recorded, RecordedError, Run, Terms, compare, what_if};
 pub use run::{Ran, Setup, SimError, drive, request, simulate};
+pub use scene::scene;
 pub use traces::{TraceFileError, azure_csv, mooncake_jsonl, share_gpt};

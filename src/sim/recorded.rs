@@ -4,8 +4,8 @@
 
 use super::arrivals::{Arrival, Prompt};
 use super::cost::Cost;
-use super::run::{Setup, SimError, simulate};
-use crate::base::{Limits, Policies, RequestId, SequenceId, TokenId};
+use super::run::{Setup, SimError, simulable, simulate};
+use crate::base::{Limits, LimitsError, Policies, RequestId, SequenceId, TokenId};
 use crate::trace::{
     Event, Histogram, Measures, Sink, Slo, Stamped, StepCost, StepTime, Summary, Work,
 };
@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum RecordedError {
     #[error("the recording does not tell the engine's limits: record from the start")]
     NoLimits,
+    #[error("LimitsChanged at the start of the recording: {0}")]
+    Limits(#[from] LimitsError),
     #[error("the recording has no requests")]
     NoRequests,
     #[error("the recording has no steps, so it does not tell how long one takes")]
@@ -112,7 +114,9 @@ impl Reading {
             }
             Event::RequestArrived { .. } => self.arrived(stamped),
             Event::StepPlanned { .. } => self.work = Work::default(),
-            Event::RowPlanned { start, len, .. } | Event::RowPadded { start, len, .. } => {
+            Event::RowPlanned { start, len, .. }
+            | Event::RowDrafted { start, len, .. }
+            | Event::RowPadded { start, len, .. } => {
                 self.work = self.work + Work::row(*start, *len);
             }
             Event::StepRan { plan_micros, build_micros, device_micros, .. } => {
@@ -174,6 +178,7 @@ impl Reading {
 
     fn finish(self, known_picos: u64) -> Result<Recorded, RecordedError> {
         let limits = self.limits.ok_or(RecordedError::NoLimits)?;
+        limits.check()?;
         let start = self.found.values().map(|f| f.micros).min();
         let start = start.ok_or(RecordedError::NoRequests)?;
         let mut arrivals: Vec<Arrival> = self
@@ -243,10 +248,24 @@ pub fn what_if(
     Ok(Compared { recorded: measures.summary(), same, other })
 }
 
+/// [`what_if`] of a stream under other policies and limits, with its tenants' own shares and no
+/// bounds to keep. `block_picos` is as [`Recorded::read`] has it.
+pub fn compare(
+    events: &[Stamped],
+    policies: Policies,
+    limits: Limits,
+    block_picos: u64,
+) -> Result<Compared, SimError> {
+    let recorded = Recorded::read(events, block_picos)?;
+    let other = Terms { limits, policies, weights: recorded.terms.weights.clone() };
+    what_if(events, &recorded, other, Slo::default())
+}
+
 impl Recorded {
     fn run(&self, terms: Terms, slo: Slo) -> Result<Run, SimError> {
         let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
         let Terms { limits, policies, weights } = terms;
+        let policies = simulable(policies);
         let setup = Setup {
             limits,
             policies,

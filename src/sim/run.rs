@@ -3,12 +3,13 @@
 
 use super::arrivals::Arrival;
 use super::cost::Cost;
+use super::generate::WorkloadError;
 use super::recorded::RecordedError;
 use super::runner::{STOP, Scripts, SimRunner, VOCABULARY, seed};
-use crate::base::{Clock, Limits, ManualClock, Policies};
+use crate::base::{Clock, Limits, LimitsError, ManualClock, Policies, Speculate};
 use crate::engine::{
-    Engine, EngineConfig, GenerateRequest, LoadError, LoadOptions, ModelCard, Runner, Stepped,
-    SubmitError, fable, read_card,
+    Engine, EngineConfig, GenerateRequest, LoadError, ModelCard, Runner, SamplingDefaults, Stepped,
+    SubmitError, fable_tokenizer,
 };
 use crate::trace::Sink;
 use std::collections::VecDeque;
@@ -35,7 +36,11 @@ pub enum SimError {
     #[error(transparent)]
     Card(#[from] LoadError),
     #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    #[error(transparent)]
     Recorded(#[from] RecordedError),
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     #[error("request {number} of the workload: {error}")]
     Refused { number: u64, error: SubmitError },
     #[error("the engine ended before the workload did{0}")]
@@ -57,13 +62,16 @@ pub struct Ran {
 
 /// The model whose engine a simulation is: text by Fable's tokenizer, and no weights.
 fn card() -> Result<ModelCard, LoadError> {
-    let card = read_card(&fable()?, VOCABULARY, &LoadOptions::default(), &mut Vec::new())?;
     Ok(ModelCard {
         name: "simulated".to_string(),
+        tokenizer: Arc::new(fable_tokenizer(VOCABULARY)?),
         template: None,
+        defaults: SamplingDefaults::default(),
         stop_ids: vec![STOP],
         logit_rows: VOCABULARY,
-        ..card
+        tuned: 0,
+        invariance: Default::default(),
+        products: Default::default(),
     })
 }
 
@@ -72,11 +80,18 @@ fn tenant_name(number: u32) -> String {
     format!("tenant-{number}")
 }
 
+/// What of `policies` a simulation follows: its runner knows how long answers are, not what they
+/// would repeat, so nothing is guessed.
+pub fn simulable(policies: Policies) -> Policies {
+    Policies { speculate: Speculate::Off, ..policies }
+}
+
 /// Runs `arrivals`, which come in order of time, through an engine whose runner computes nothing.
 pub fn simulate(
     arrivals: impl IntoIterator<Item = Arrival>,
     setup: Setup,
 ) -> Result<Ran, SimError> {
+    setup.limits.check()?;
     let clock = Arc::new(ManualClock::default());
     let scripts = Scripts::default();
     let runner = SimRunner {
@@ -90,7 +105,7 @@ pub fn simulate(
         _ => setup.limits,
     };
     let mut config = EngineConfig::new(limits, clock.clone());
-    config.policies = setup.policies;
+    config.policies = simulable(setup.policies);
     config.block_picos = setup.block_picos;
     config.weights = setup.weights.iter().map(|&(n, w)| (tenant_name(n), w)).collect();
     config.sinks = setup.sinks;

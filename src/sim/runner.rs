@@ -52,7 +52,7 @@ impl Runner for SimRunner {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         let rows = input.rows.iter().map(|row| (row.start, row.tokens.len() as u32));
         self.clock.advance(self.cost.micros(rows));
-        let answers: Vec<_> = input.sampling().map(|(_, sample)| self.answer(sample)).collect();
+        let answers: Vec<_> = input.sampling().map(|(_, sample)| self.answer(&sample)).collect();
         Box::pin(std::future::ready(Ok(answers.into())))
     }
 

@@ -48,16 +48,21 @@ impl TemplateSources<'_> {
 
 /// A string, a list of `{name, template}`, or an object by name.
 fn of_config(value: &Value, with_tools: bool) -> Result<Option<&str>, TextError> {
-    let named: Vec<(&str, &str)> = match value {
+    let named: Option<Vec<(&str, &str)>> = match value {
+        Value::Null => return Ok(None),
         Value::String(one) => return Ok(Some(one)),
         Value::Array(list) => list
             .iter()
-            .filter_map(|entry| Some((entry["name"].as_str()?, entry["template"].as_str()?)))
+            .map(|entry| Some((entry["name"].as_str()?, entry["template"].as_str()?)))
             .collect(),
         Value::Object(map) => {
-            map.iter().filter_map(|(name, v)| Some((name.as_str(), v.as_str()?))).collect()
+            map.iter().map(|(name, v)| Some((name.as_str(), v.as_str()?))).collect()
         }
-        _ => return Ok(None),
+        _ => None,
+    };
+    let Some(named) = named else {
+        let reason = "`chat_template` is no text, no list of names and templates, and no table";
+        return Err(TextError::File { file: "tokenizer_config.json", reason: reason.into() });
     };
     if named.is_empty() {
         return Ok(None);

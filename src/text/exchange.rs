@@ -164,8 +164,7 @@ impl Vocab {
 
     /// Every way to make a piece of two, the best score first.
     fn score_merges(&self) -> Vec<[&str; 2]> {
-        let kind = |at: usize| self.token_types.get(at).copied().unwrap_or(NORMAL);
-        let pieces = self.tokens.iter().enumerate().filter(|(at, _)| kind(*at) == NORMAL);
+        let pieces = self.tokens.iter().enumerate().filter(|(at, _)| self.kind_of(*at) == NORMAL);
         let ids: HashMap<&str, usize> = pieces.map(|(at, piece)| (piece.as_str(), at)).collect();
         let mut merges = Vec::new();
         for (piece, at) in &ids {

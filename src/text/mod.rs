@@ -37,6 +37,7 @@ pub use grammar::{GrammarSource, Grammars, JSON_OBJECT};
 pub use guide::{Grammar, Guide, GuideError, Mask, Next};
 pub use stop::{StopMatcher, StopStep, check_stops};
 pub use stream::TextStream;
+pub use strftime::strftime;
 pub use template::{ChatTemplate, Message, RenderOptions, Rendered};
-pub use tokenizer::{Tokenizer, TokenizerExtra, token_ids};
+pub use tokenizer::{Tokenizer, TokenizerExtra, setting, token_ids};
 pub use vocab::Vocab;

@@ -1,4 +1,4 @@
-//! `strftime` as Python writes it in the C locale, in UTC: the date line of system prompts.
+//! `strftime` as Python writes it in the C locale, in UTC: date lines of prompts and of reports.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ struct Moment {
 }
 
 /// Writes `seconds` since 1970 as `format` says; an unknown directive is an error naming it.
-pub(super) fn strftime(format: &str, seconds: i64) -> Result<String, String> {
+pub fn strftime(format: &str, seconds: i64) -> Result<String, String> {
     let moment = Moment::of(seconds);
     let mut out = String::new();
     let mut chars = format.chars();

@@ -5,14 +5,17 @@
 
 use super::added::{Added, Match, Trust};
 use super::encoder::Encoder;
-use super::stream::{Decoder, Decoding};
+use super::stream::{Decoder, Decoding, byte_piece};
 use super::{ChatTemplate, Markers, Rendered, TextError, TextStream, Vocab};
-use crate::base::TokenId;
+use crate::base::{TokenId, caught_quietly};
 use serde_json::Value;
 use std::sync::Arc;
-use tokenizers::{AddedVocabulary, Tokenizer as Pipeline};
+use tokenizers::{AddedVocabulary, ModelWrapper, Tokenizer as Pipeline};
 
 const FILE: &str = "tokenizer.json";
+
+/// Longest value that an error repeats, in characters.
+const SHOWN_MAX: usize = 120;
 
 /// Control tokens that end a turn or a text in the model families there are; a file that lists
 /// only one of them as EOS still means the others.
@@ -59,28 +62,55 @@ impl TokenizerExtra {
             file: "tokenizer_config.json",
             reason: e.to_string(),
         })?;
+        let file = "tokenizer_config.json";
         // A token is written as a string, or as an object with its content.
-        let token = |key: &str| {
-            let value = &config[key];
-            value.as_str().or_else(|| value["content"].as_str()).map(str::to_string)
+        let token = |key: &'static str| {
+            let read = |v: &Value| v.as_str().or(v["content"].as_str()).map(str::to_string);
+            setting(&config, file, key, "a token", read)
         };
         Ok(Self {
-            bos_token: token("bos_token"),
-            eos_token: token("eos_token"),
-            add_bos: config["add_bos_token"].as_bool(),
+            bos_token: token("bos_token")?,
+            eos_token: token("eos_token")?,
+            add_bos: setting(&config, file, "add_bos_token", "true or false", Value::as_bool)?,
             ..Self::default()
         })
     }
 }
 
-/// The ids in a config's `eos_token_id`: a number, a list, or null.
-pub fn token_ids(value: Option<&Value>) -> Vec<TokenId> {
-    let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-    match value {
-        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
-        Some(one) => id(one).into_iter().collect(),
-        None => Vec::new(),
+/// What `read` makes of a field of a JSON file; `None` where the field is absent or null. A value
+/// that it makes nothing of is an error: left out, the model would answer otherwise than meant.
+pub fn setting<T>(
+    config: &Value,
+    file: &'static str,
+    key: &str,
+    expected: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>, TextError> {
+    match config.get(key).filter(|value| !value.is_null()) {
+        None => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| {
+            let mut found: String = value.to_string().chars().take(SHOWN_MAX).collect();
+            if found.len() < value.to_string().len() {
+                found.push('…');
+            }
+            TextError::File { file, reason: format!("`{key}` is {found}, not {expected}") }
+        }),
     }
+}
+
+/// The ids in a config's `eos_token_id`: a number, a list, or null. Old files write -1 for none.
+pub fn token_ids(config: &Value, file: &'static str, key: &str) -> Result<Vec<TokenId>, TextError> {
+    let id = |v: &Value| match v.as_i64() {
+        Some(-1) => Some(None),
+        Some(id) => u32::try_from(id).ok().map(Some),
+        None => None,
+    };
+    let read = |value: &Value| match value {
+        Value::Array(list) => list.iter().map(id).collect::<Option<Vec<_>>>(),
+        one => id(one).map(|id| vec![id]),
+    };
+    let ids = setting(config, file, key, "a token's id, or a list of them", read)?;
+    Ok(ids.unwrap_or_default().into_iter().flatten().collect())
 }
 
 /// A vocabulary with its rules. Immutable; shared by `Arc`.
@@ -102,8 +132,17 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// From a tokenizer.json and what the files beside it say.
     pub fn from_json(tokenizer_json: &[u8], extra: TokenizerExtra) -> Result<Self, TextError> {
+        // The library panics on some files that it has read without complaint.
+        caught_quietly(|| Self::of_json(tokenizer_json, extra)).unwrap_or_else(|said| {
+            let reason = format!("cannot be used: {said}");
+            Err(TextError::File { file: FILE, reason })
+        })
+    }
+
+    fn of_json(tokenizer_json: &[u8], extra: TokenizerExtra) -> Result<Self, TextError> {
         let wrong = |e: tokenizers::Error| TextError::File { file: FILE, reason: e.to_string() };
         let mut pipeline = Pipeline::from_bytes(tokenizer_json).map_err(wrong)?;
+        refuse_unmerged(&pipeline, tokenizer_json)?;
         let id_of =
             |token: &Option<String>| token.as_deref().and_then(|token| pipeline.token_to_id(token));
         let (mut bos, mut eos) = (extra.bos.or(id_of(&extra.bos_token)), extra.eos.clone());
@@ -145,6 +184,13 @@ impl Tokenizer {
 
     /// From the `tokenizer.ggml.*` keys of a GGUF file.
     pub fn from_vocab(vocab: Vocab) -> Result<Self, TextError> {
+        caught_quietly(|| Self::of_vocab(vocab)).unwrap_or_else(|said| {
+            let reason = format!("cannot be used: {said}");
+            Err(TextError::Vocab { field: "tokens", reason })
+        })
+    }
+
+    fn of_vocab(vocab: Vocab) -> Result<Self, TextError> {
         let built = vocab.build()?;
         let bos = vocab.bos;
         let prefix = bos.filter(|_| built.add_bos).into_iter().collect();
@@ -344,6 +390,11 @@ impl Tokenizer {
     }
 }
 
+/// Whether no text is written like this, but markers of turns are.
+pub(super) fn reads_as_marker(token: &str) -> bool {
+    (token.starts_with("<|") && token.ends_with("|>")) || TURN_MARKERS.contains(&token)
+}
+
 /// What both sources give.
 struct Parts {
     encoder: Encoder,
@@ -368,8 +419,7 @@ impl Parts {
         let mut special = vec![false; self.pieces.len()];
         let named_both = self.bos.is_some() && !self.eos.is_empty();
         for (content, added) in &mut self.added {
-            added.hard |= (content.starts_with("<|") && content.ends_with("|>"))
-                || TURN_MARKERS.contains(&content.as_str())
+            added.hard |= reads_as_marker(content)
                 || (!named_both && OLD_TURN_MARKERS.contains(&content.as_str()))
                 || self.bos == Some(added.id)
                 || self.eos.contains(&added.id);
@@ -415,6 +465,40 @@ fn set_piece(
     }
     pieces[slot] = Some(piece.into_boxed_str());
     Ok(())
+}
+
+/// As [`Vocab`]'s: tokens of several characters come about by merges alone.
+fn refuse_unmerged(pipeline: &Pipeline, tokenizer_json: &[u8]) -> Result<(), TextError> {
+    #[derive(serde::Deserialize)]
+    struct Model {
+        #[serde(default)]
+        merges: Vec<serde::de::IgnoredAny>,
+    }
+    #[derive(serde::Deserialize)]
+    struct File {
+        model: Model,
+    }
+    let ModelWrapper::BPE(model) = pipeline.get_model() else { return Ok(()) };
+    let wrong = |reason| TextError::File { file: FILE, reason };
+    let file: File = serde_json::from_slice(tokenizer_json).map_err(|e| wrong(e.to_string()))?;
+    if !file.model.merges.is_empty() {
+        return Ok(());
+    }
+    let added = pipeline.get_added_vocabulary().get_vocab();
+    let unknown = model.get_unk_token().as_deref();
+    let lead = model.get_continuing_subword_prefix().as_deref().unwrap_or_default();
+    let merged = |piece: &str| {
+        let rest = piece.strip_prefix(lead).unwrap_or(piece);
+        rest.chars().nth(1).is_some() && byte_piece(piece).is_none()
+    };
+    let pieces = model.get_vocab();
+    let mut pieces = pieces.keys().filter(|p| !added.contains_key(*p) && unknown != Some(&***p));
+    match pieces.find(|piece| merged(piece)) {
+        None => Ok(()),
+        Some(piece) => Err(wrong(format!(
+            "model.merges is empty, but nothing else makes tokens such as `{piece}`"
+        ))),
+    }
 }
 
 /// The ids that the post-processor puts before any text. An EOS after it is not taken over:

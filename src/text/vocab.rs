@@ -10,6 +10,7 @@ use super::encoder::Encoder;
 use super::pre::{Kind, kind};
 use super::sentence::{SPACE_MARK, SentencePiece};
 use super::stream::{Decoding, byte_piece};
+use super::tokenizer::reads_as_marker;
 use crate::base::TokenId;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::{BPE, Vocab as Ids};
@@ -26,7 +27,8 @@ pub struct Vocab {
     pub model: String,
     pub pre: Option<String>,
     pub tokens: Vec<String>,
-    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty means all normal.
+    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty where the file has
+    /// none, and other keys say what they can.
     pub token_types: Vec<u32>,
     pub merges: Vec<String>,
     pub scores: Vec<f32>,
@@ -72,6 +74,7 @@ impl Vocab {
 
     fn build_byte_level(&self) -> Result<Built, TextError> {
         let kind = kind(self.pre.as_deref())?;
+        self.refuse_unmerged()?;
         let model = BPE::builder()
             .vocab_and_merges(self.ids()?, self.pairs()?)
             .ignore_merges(kind.whole_pieces)
@@ -98,14 +101,9 @@ impl Vocab {
             return Err(TextError::Vocab { field: "scores", reason });
         }
         // What text may turn into: a control token is never spelled out, nor is a byte's.
-        let kind_of = |id: usize| match self.token_types.get(id) {
-            Some(kind) => *kind,
-            None if byte_piece(&self.tokens[id]).is_some() => BYTE,
-            None => NORMAL,
-        };
         let spelled = self.tokens.iter().zip(0..).zip(&self.scores).enumerate();
         let pieces = spelled
-            .filter(|(at, _)| matches!(kind_of(*at), NORMAL | USER_DEFINED))
+            .filter(|(at, _)| matches!(self.kind_of(*at), NORMAL | USER_DEFINED))
             .map(|(_, ((token, id), score))| (token.clone(), id, *score));
         let byte = |byte: u8| ids.get(&format!("<0x{byte:02X}>")).copied();
         let space_prefix = self.add_space_prefix.unwrap_or(true);
@@ -133,10 +131,49 @@ impl Vocab {
             let reason = format!("{} types for {count} tokens", self.token_types.len());
             return wrong("token_type", reason);
         }
+        if let Some((id, kind)) =
+            self.token_types.iter().enumerate().find(|(_, kind)| !(NORMAL..=BYTE).contains(*kind))
+        {
+            let reason = format!("token {id} is of type {kind}; types {NORMAL} to {BYTE} exist");
+            return wrong("token_type", reason);
+        }
         let Ok(end) = u32::try_from(count) else {
             return wrong("tokens", format!("{count} tokens are more than ids can name"));
         };
         Ok(self.tokens.iter().cloned().zip(0..end).collect())
+    }
+
+    /// The type of a token. A file without types says of some by other keys that they steer the
+    /// model, of others by how they are written, and of none that it is text.
+    pub(super) fn kind_of(&self, at: usize) -> u32 {
+        if let Some(kind) = self.token_types.get(at) {
+            return *kind;
+        }
+        let is = |id: &Option<TokenId>| id.and_then(|id| usize::try_from(id).ok()) == Some(at);
+        let eot = self.eot.iter().copied().map(Some);
+        match self.tokens.get(at) {
+            _ if is(&self.unk) => UNKNOWN,
+            _ if [self.bos, self.eos, self.pad].into_iter().chain(eot).any(|id| is(&id)) => CONTROL,
+            Some(token) if reads_as_marker(token) => CONTROL,
+            Some(token) if self.model == "llama" && byte_piece(token).is_some() => BYTE,
+            _ => NORMAL,
+        }
+    }
+
+    /// Tokens of several bytes come about by merges alone: without any, all text would be bytes to
+    /// the model.
+    fn refuse_unmerged(&self) -> Result<(), TextError> {
+        let merged = |(at, token): &(usize, &String)| {
+            self.kind_of(*at) == NORMAL && token.chars().nth(1).is_some()
+        };
+        match self.tokens.iter().enumerate().find(merged) {
+            Some((_, token)) if self.merges.is_empty() => {
+                let reason =
+                    format!("is missing or empty, but nothing else makes tokens such as `{token}`");
+                Err(TextError::Vocab { field: "merges", reason })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn pairs(&self) -> Result<Vec<(String, String)>, TextError> {
@@ -154,10 +191,11 @@ impl Vocab {
     }
 
     pub(super) fn added(&self) -> Vec<(String, Added)> {
-        let rows = self.tokens.iter().zip(&self.token_types).zip(0..);
-        rows.filter(|((_, kind), _)| matches!(**kind, UNKNOWN | CONTROL | USER_DEFINED))
-            .map(|((token, kind), id)| {
-                let special = *kind != USER_DEFINED;
+        let rows = self.tokens.iter().enumerate().zip(0..);
+        rows.map(|((at, token), id)| (token, self.kind_of(at), id))
+            .filter(|(_, kind, _)| matches!(*kind, UNKNOWN | CONTROL | USER_DEFINED))
+            .map(|(token, kind, id)| {
+                let special = kind != USER_DEFINED;
                 let added = Added {
                     id,
                     special,

@@ -124,6 +124,8 @@ struct Row {
     sequence: Option<SequenceId>,
     start: u32,
     len: u32,
+    /// Guesses after those.
+    drafts: u32,
     /// Once the step has run.
     cost: u64,
 }
@@ -196,8 +198,22 @@ impl Attribution {
                 self.row(Some(sequence), start, len);
             }
             Event::RowPadded { start, len, .. } => self.row(None, start, len),
+            Event::RowDrafted { start, len, .. } => {
+                self.work = self.work + Work::row(start, len);
+                if let Some(row) = self.rows.last_mut() {
+                    row.drafts = len;
+                }
+            }
+            Event::DraftsTried { sequence, right, .. } => {
+                let track = self.tracks.get_mut(&sequence);
+                if let Some(track) = track.filter(|t| t.place == Place::Running) {
+                    track.computed = track.computed.saturating_add(right);
+                }
+            }
             Event::BlocksSwapped { micros, .. } => self.swap_micros = micros,
-            Event::KernelTimed { nanos, .. } => self.kernel_nanos += nanos,
+            Event::KernelTimed { nanos, .. } => {
+                self.kernel_nanos = self.kernel_nanos.saturating_add(nanos);
+            }
             Event::StepRan { device_micros, plan_micros, build_micros, .. } => {
                 // First, so that a step like no other before it is shared by what it shows.
                 self.times.observe(self.work, device_micros);
@@ -229,7 +245,7 @@ impl Attribution {
 
     fn row(&mut self, sequence: Option<SequenceId>, start: u32, len: u32) {
         self.work = self.work + Work::row(start, len);
-        self.rows.push(Row { sequence, start, len, cost: 0 });
+        self.rows.push(Row { sequence, start, len, drafts: 0, cost: 0 });
     }
 
     fn step_ran(&mut self, now: u64, host: u64, device: u64) {
@@ -240,7 +256,7 @@ impl Attribution {
         };
         let model = self.cost();
         for row in &mut self.rows {
-            row.cost = model.marginal(Work::row(row.start, row.len));
+            row.cost = model.marginal(Work::row(row.start, row.len.saturating_add(row.drafts)));
         }
         let all: u128 = self.rows.iter().map(|r| u128::from(r.cost)).sum();
         let total = (u128::from(model.fixed) + all).max(1);

@@ -2,12 +2,15 @@
 //! Additive: a reader skips variants it does not know, and refuses only a later major version.
 
 use super::event::{Event, Stamped};
-use crate::base::KvType;
+use crate::base::{Activations, Invariance, KvType};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Read, Write};
 
 /// Raised only when old readers would misread a file.
 pub const TRACE_VERSION: u32 = 1;
+
+/// How a trace begins that is not compressed.
+pub(super) const TRACE_START: &[u8] = b"{\"trace\":\"tilewright\"";
 
 /// Bytes of one line; a longer one is not a trace.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -35,6 +38,8 @@ pub struct Header {
 pub struct Made {
     pub device: String,
     pub kv: Option<KvType>,
+    pub activations: Activations,
+    pub invariance: Invariance,
     /// Steps measured before the start: tokens, pairs of query and key, microseconds.
     pub measured: Vec<(u64, u64, u64)>,
     /// Picoseconds of moving one block to host memory or back, as measured; 0 if unknown.
@@ -42,6 +47,12 @@ pub struct Made {
 }
 
 impl Header {
+    /// That of a simulated run, in which moving a block takes so long.
+    pub fn simulated(block_picos: u64) -> Self {
+        let engine = Some(Made { block_picos, ..Made::default() });
+        Self { model: "simulated".to_string(), engine, ..Self::default() }
+    }
+
     /// What moving a block was measured to take before the start; 0 if unknown.
     pub fn block_picos(&self) -> u64 {
         self.engine.as_ref().map_or(0, |made| made.block_picos)
@@ -107,6 +118,8 @@ pub struct Reader<R> {
     header: Header,
     line: u64,
     skipped: u64,
+    /// Number of the next event, once there was one: a trace may begin late, but has no gaps.
+    due: Option<u64>,
     text: Vec<u8>,
 }
 
@@ -123,7 +136,7 @@ impl<R: BufRead> Reader<R> {
         if header.version > TRACE_VERSION {
             return Err(TraceError::Version { found: header.version, known: TRACE_VERSION });
         }
-        Ok(Self { from, header, line: 1, skipped: 0, text })
+        Ok(Self { from, header, line: 1, skipped: 0, due: None, text })
     }
 
     pub fn header(&self) -> &Header {
@@ -146,6 +159,15 @@ impl<R: BufRead> Reader<R> {
             }
             let event: Stamped = serde_json::from_slice(&self.text)
                 .map_err(|e| TraceError::Line { line: self.line, message: e.to_string() })?;
+            let seq = event.seq;
+            if let Some(due) = self.due.filter(|due| *due != seq) {
+                let message =
+                    format!("event {seq} where {due} is due: lines are missing, or out of order");
+                return Err(TraceError::Line { line: self.line, message });
+            }
+            // Events that were lost are told of in place of the first of them.
+            let told = if let Event::EventsDropped { count } = event.event { count } else { 1 };
+            self.due = Some(seq.saturating_add(told));
             if event.event == Event::Unknown {
                 self.skipped += 1;
                 continue;

@@ -2,7 +2,10 @@
 //! traced without allocating: lists of blocks come in pieces of at most [`BlockList::MAX`].
 
 use super::asked::Asked;
-use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId, TokenId, Victim};
+use super::list::{BlockList, HashList};
+use crate::base::{
+    BlockId, Limits, Policies, RequestId, SequenceId, TokenId, Victim, counted, form,
+};
 use serde::{Deserialize, Serialize};
 
 /// An event with its place in the stream. `seq` counts up by one: a gap is a loss.
@@ -74,6 +77,8 @@ pub enum Event {
     /// `count` full blocks of the sequence's table, from index `from` on, can be used by others
     /// from here on, and when they are free too.
     BlocksCached { sequence: SequenceId, from: u32, count: u32 },
+    /// What blocks that were just cached are looked up by, from index `from` of the table on.
+    BlocksHashed { sequence: SequenceId, from: u32, hashes: HashList },
     /// The block at `index` of the sequence's table holds what the cached block `to` holds, and
     /// made way for it.
     BlockMerged { sequence: SequenceId, index: u32, from: BlockId, to: BlockId },
@@ -90,7 +95,7 @@ pub enum Event {
     StepPlanned {
         step: u64,
         rows: u32,
-        /// Of `tokens`, those of rows that compute one position.
+        /// Of `tokens`, those of rows that compute one known position, guesses included.
         decode: u32,
         tokens: u32,
         /// Of `tokens`, those of padding.
@@ -105,6 +110,8 @@ pub enum Event {
     },
     /// One sequence's part of the step: positions `start .. start + len`.
     RowPlanned { sequence: SequenceId, slot: u32, start: u32, len: u32, samples: bool },
+    /// The row just planned goes on with `len` tokens that are guessed, from position `start` on.
+    RowDrafted { sequence: SequenceId, start: u32, len: u32 },
     /// The row just planned is a piece: `wanted` positions are known, `given` fit the step, of
     /// whose `budget` the other rows take the rest (a padded batch shares it equally).
     RowCut { sequence: SequenceId, wanted: u32, given: u32, budget: u32 },
@@ -128,6 +135,17 @@ pub enum Event {
     RowDelayed { sequence: SequenceId, free: u32 },
     /// The device finished the step.
     StepRan { step: u64, plan_micros: u64, build_micros: u64, device_micros: u64 },
+    /// The step just told of was planned and built while the one before it ran on the device, from
+    /// `began_micros` on; its rows start from tokens that only the device knew. A stream tells such
+    /// a step after that one has come back, and with that time. What it took then lies within that
+    /// one's time: its own [`Event::StepRan`] says 0 of it.
+    StepAhead { step: u64, began_micros: u64, plan_micros: u64, build_micros: u64 },
+    /// What the sequence's row of this step computed counts for nothing: the token that it started
+    /// from turned out to be the sequence's last, for this reason.
+    RowDiscarded { sequence: SequenceId, start: u32, len: u32, reason: FinishReason },
+    /// Of the `drafted` guesses of the sequence's row the first `right` were, and their positions
+    /// are computed; the tokens follow.
+    DraftsTried { sequence: SequenceId, drafted: u32, right: u32 },
     /// The token at `position` of the sequence became known.
     TokenSampled { sequence: SequenceId, position: u32, token: TokenId },
     /// `victim` lost its slot and its blocks, `lost` computed tokens with them (none if they went
@@ -256,7 +274,11 @@ pub enum LimitsReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Refusal {
-    #[error("{waiting} requests wait already, at most {max} may: try again later")]
+    #[error(
+        "{} {} already, at most {max} may: try again later",
+        counted(*waiting, "request"),
+        form(*waiting, "waits", "wait")
+    )]
     Full { waiting: u32, max: u32 },
     #[error(
         "prompt and output need {needed} positions, the context holds {context}: \
@@ -272,59 +294,4 @@ pub enum Refusal {
     Empty,
     #[error("sequence {sequence} is in use already")]
     Repeated { sequence: SequenceId },
-}
-
-/// Up to [`BlockList::MAX`] block ids, held inline.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct BlockList {
-    len: u8,
-    ids: [BlockId; BlockList::MAX],
-}
-
-impl BlockList {
-    pub const MAX: usize = 8;
-
-    /// Adds a block; false when the list is full.
-    pub fn push(&mut self, id: BlockId) -> bool {
-        let at = usize::from(self.len);
-        if at == Self::MAX {
-            return false;
-        }
-        self.ids[at] = id;
-        self.len += 1;
-        true
-    }
-
-    pub fn as_slice(&self) -> &[BlockId] {
-        &self.ids[..usize::from(self.len)]
-    }
-
-    pub fn is_full(&self) -> bool {
-        usize::from(self.len) == Self::MAX
-    }
-}
-
-impl std::fmt::Debug for BlockList {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.as_slice().iter().map(|b| b.0)).finish()
-    }
-}
-
-impl Serialize for BlockList {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.as_slice())
-    }
-}
-
-impl<'de> Deserialize<'de> for BlockList {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let ids = Vec::<BlockId>::deserialize(from)?;
-        let mut list = Self::default();
-        for &id in &ids {
-            if !list.push(id) {
-                return Err(serde::de::Error::invalid_length(ids.len(), &"at most 8 blocks"));
-            }
-        }
-        Ok(list)
-    }
 }

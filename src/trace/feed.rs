@@ -5,7 +5,10 @@
 use super::codec::TraceError;
 use super::event::{Event, Stamped};
 use super::picture::Picture;
+use crate::base::TokenId;
 
+/// Stands for a token that a server does not tell.
+pub const WITHHELD: TokenId = u32::MAX;
 /// The name of a frame that holds a picture.
 pub const SNAPSHOT: &str = "snapshot";
 

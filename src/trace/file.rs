@@ -1,11 +1,11 @@
 //! A trace file written by a thread of its own, so that a slow disk never holds up a step.
 //! The buffer between is bounded; what does not fit is lost, counted, and told in the file.
 
-use super::codec::{Header, write_header, write_line};
+use super::codec::{Header, TRACE_START, write_header, write_line};
 use super::event::{Event, Stamped};
 use super::sink::Sink;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufWriter, Error, ErrorKind, Read, Seek, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -32,15 +32,23 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Creates `path` with `header`; up to `capacity` events may wait for the disk.
-    pub fn create(path: &Path, capacity: usize, header: &Header) -> std::io::Result<Self> {
-        Self::to_writer(File::create(path)?, capacity, header)
+    /// Creates `path` with `header`; up to `capacity` events may wait for the disk. An older trace
+    /// gives way, any other file is left as it is. `lost` hears of an error of the disk when it
+    /// comes: nothing is written from there on.
+    pub fn create(
+        path: &Path,
+        capacity: usize,
+        header: &Header,
+        lost: impl FnOnce(&Error) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        Self::to_writer(open(path)?, capacity, header, lost)
     }
 
     /// Creates `path` for a stream that has no clock to keep up with: a simulation waits for the
     /// disk, and no event is lost.
     pub fn patient(path: &Path, header: &Header) -> std::io::Result<Self> {
-        let mut sink = Self::create(path, PATIENT_EVENTS, header)?;
+        // `finish` tells.
+        let mut sink = Self::create(path, PATIENT_EVENTS, header, |_| {})?;
         sink.patient = true;
         Ok(sink)
     }
@@ -50,13 +58,14 @@ impl FileSink {
         to: impl Write + Send + 'static,
         capacity: usize,
         header: &Header,
+        lost: impl FnOnce(&Error) + Send + 'static,
     ) -> std::io::Result<Self> {
         let mut to = BufWriter::with_capacity(1 << 16, to);
         write_header(&mut to, header)?;
         let (sender, receiver) = sync_channel(capacity.max(1));
         let writer = std::thread::Builder::new()
             .name("trace-writer".to_string())
-            .spawn(move || write_all(&receiver, to))?;
+            .spawn(move || write_all(&receiver, to).inspect_err(lost))?;
         Ok(Self { to: Some(sender), writer: Some(writer), patient: false, dropped: 0, untold: 0 })
     }
 
@@ -115,6 +124,33 @@ impl Drop for FileSink {
         // A sink dropped without `finish` still writes what waits; its error has no taker.
         let _ = self.close();
     }
+}
+
+/// An empty file at `path`, held against other writers.
+fn open(path: &Path) -> std::io::Result<File> {
+    // Pipes and devices have nothing to lose.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return File::create(path);
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let message = "another program is writing this file";
+            return Err(Error::new(ErrorKind::ResourceBusy, message));
+        }
+        // Some file systems know no locks.
+        Ok(()) | Err(TryLockError::Error(_)) => {}
+    }
+    let mut start = Vec::new();
+    Read::by_ref(&mut file).take(TRACE_START.len() as u64).read_to_end(&mut start)?;
+    if !TRACE_START.starts_with(&start) {
+        let message = "there is a file of this name that is no trace; it was left as it is";
+        return Err(Error::new(ErrorKind::AlreadyExists, message));
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Writes until every sender is gone; flushes whenever nothing waits, so that a reader who

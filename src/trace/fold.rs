@@ -1,8 +1,9 @@
 //! What each event means for the picture. Total: a stream with losses or lies folds without a
 //! panic, only to a picture that is off; a test keeps it equal to the scheduler's own state.
 
-use super::event::{BlockList, Event, Stamped};
-use super::picture::{BlockPicture, Picture, RowPicture, SequencePicture, StepPicture};
+use super::event::{Event, PreemptMethod, Stamped};
+use super::list::BlockList;
+use super::picture::{BlockPicture, Picture, RowPicture, SequencePicture, StepPicture, count};
 use crate::base::{BlockId, SequenceId};
 
 /// Slots and blocks beyond this are lies of a damaged file.
@@ -33,6 +34,7 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
         | Event::PromptShared { .. }
         | Event::BlockCopied { .. }
         | Event::BlocksCached { .. }
+        | Event::BlocksHashed { .. }
         | Event::BlockMerged { .. }
         | Event::BlockEvicted { .. } => reuse(picture, &stamped.event),
         Event::BlocksTaken { sequence, blocks, .. } => {
@@ -48,6 +50,8 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
         Event::StepPlanned { .. }
         | Event::RowPlanned { .. }
         | Event::RowPadded { .. }
+        | Event::RowDrafted { .. }
+        | Event::DraftsTried { .. }
         | Event::StepRan { .. } => step(picture, &stamped.event),
         Event::RowDelayed { .. } => picture.counters.delayed += 1,
         Event::RowCut { .. } => picture.counters.cut += 1,
@@ -65,14 +69,21 @@ pub fn fold(picture: &mut Picture, stamped: &Stamped) {
             *picture.counters.finished.entry(*reason).or_default() += 1;
             leave(picture, *sequence);
         }
-        Event::EventsDropped { count } => picture.counters.events_dropped += count,
+        Event::EventsDropped { count } => add(&mut picture.counters.events_dropped, *count),
         Event::KernelTimed { .. }
         | Event::BudgetChosen { .. }
+        | Event::StepAhead { .. }
+        | Event::RowDiscarded { .. }
         | Event::TenantWeighted { .. }
         | Event::RequestAsked { .. }
         | Event::PromptGiven { .. }
         | Event::Unknown => {}
     }
+}
+
+/// Counts what a damaged file may make too much.
+fn add(total: &mut u64, more: u64) {
+    *total = total.saturating_add(more);
 }
 
 fn arrive(picture: &mut Picture, stamped: &Stamped) {
@@ -92,6 +103,7 @@ fn arrive(picture: &mut Picture, stamped: &Stamped) {
     };
     let order = picture.counters.arrived;
     picture.counters.arrived += 1;
+    let done = &picture.counters;
     let new = SequencePicture {
         request,
         order,
@@ -100,6 +112,7 @@ fn arrive(picture: &mut Picture, stamped: &Stamped) {
         tenant,
         class,
         predicted,
+        arrived_after: done.decode_tokens + done.prefill_tokens + done.padding_tokens,
         known: prompt,
         arrived_micros: stamped.micros,
         ..Default::default()
@@ -114,6 +127,8 @@ fn admit(picture: &mut Picture, sequence: SequenceId, slot: u32) {
     if let Some(s) = picture.sequences.get_mut(&sequence) {
         s.slot = Some(slot);
         s.delay = None;
+        // What comes back is told next; the rest is given up.
+        (s.swapped, s.swapped_expired) = (0, 0);
     }
     let at = slot as usize;
     if at < TABLE_MAX {
@@ -152,6 +167,15 @@ fn reuse(picture: &mut Picture, event: &Event) {
                 }
             }
         }
+        Event::BlocksHashed { sequence, from, hashes } => {
+            let Some(s) = picture.sequences.get(sequence) else { return };
+            let blocks = s.blocks.iter().skip(*from as usize);
+            for (block, hash) in blocks.zip(hashes.as_slice()) {
+                if let Some(b) = picture.blocks.get_mut(block.index()) {
+                    b.hash = Some(*hash);
+                }
+            }
+        }
         Event::BlockMerged { sequence, index, from, to } => {
             picture.counters.blocks_merged += 1;
             let s = picture.sequences.get_mut(sequence);
@@ -163,10 +187,9 @@ fn reuse(picture: &mut Picture, event: &Event) {
         }
         Event::BlockEvicted { block, idle_micros, .. } => {
             picture.counters.blocks_evicted += 1;
-            let idle = &mut picture.counters.evicted_idle_micros;
-            *idle = idle.saturating_add(*idle_micros);
+            add(&mut picture.counters.evicted_idle_micros, *idle_micros);
             if let Some(b) = picture.blocks.get_mut(block.index()) {
-                b.cached = false;
+                (b.cached, b.hash) = (false, None);
             }
         }
         _ => {}
@@ -220,7 +243,7 @@ fn expire(picture: &mut Picture, sequence: SequenceId, from: u32, count: u32) {
 }
 
 fn step(picture: &mut Picture, event: &Event) {
-    let last = &mut picture.last_step;
+    let (last, none) = (&mut picture.last_step, RowPicture::default());
     match *event {
         Event::StepPlanned { step, decode, tokens, padding, budget, unused, .. } => {
             picture.counters.steps += 1;
@@ -234,18 +257,31 @@ fn step(picture: &mut Picture, event: &Event) {
             *last = StepPicture { step, budget, tokens, decode, padding, unused, rows, ..zero };
         }
         Event::RowPlanned { sequence, slot, start, len, samples } => {
-            let row =
-                RowPicture { sequence: Some(sequence), slot, start, len, samples, pad: false };
+            let row = RowPicture { sequence: Some(sequence), slot, start, len, samples, ..none };
             last.rows.push(row);
             if let Some(s) = picture.sequences.get_mut(&sequence) {
                 s.computed = start.saturating_add(len);
             }
         }
+        Event::RowDrafted { len, .. } => {
+            picture.counters.drafted_tokens += u64::from(len);
+            if let Some(row) = last.rows.last_mut() {
+                row.drafts = len;
+            }
+        }
+        Event::DraftsTried { sequence, right, .. } => {
+            picture.counters.drafts_right += u64::from(right);
+            // Who was preempted in between has lost what they computed.
+            let running = picture.sequences.get_mut(&sequence).filter(|s| s.slot.is_some());
+            if let Some(s) = running {
+                s.computed = s.computed.saturating_add(right);
+            }
+        }
         Event::RowPadded { sequence, slot, start, len } => {
-            last.rows.push(RowPicture { sequence, slot, start, len, samples: false, pad: true });
+            last.rows.push(RowPicture { sequence, slot, start, len, pad: true, ..none });
         }
         Event::StepRan { step, plan_micros, build_micros, device_micros } => {
-            picture.counters.device_micros += device_micros;
+            add(&mut picture.counters.device_micros, device_micros);
             if last.step == step {
                 last.plan_micros = plan_micros;
                 last.build_micros = build_micros;
@@ -258,9 +294,9 @@ fn step(picture: &mut Picture, event: &Event) {
 
 fn preemption(picture: &mut Picture, event: &Event) {
     match *event {
-        Event::SequencePreempted { victim, lost, times, .. } => {
+        Event::SequencePreempted { victim, method, lost, times, .. } => {
             picture.counters.lost_tokens += u64::from(lost);
-            preempt(picture, victim, times);
+            preempt(picture, victim, method, times);
         }
         Event::SequenceSwappedIn { sequence, expired, tokens, .. } => {
             if let Some(s) = picture.sequences.get_mut(&sequence) {
@@ -272,16 +308,23 @@ fn preemption(picture: &mut Picture, event: &Event) {
         Event::BlocksSwapped { out, back, bytes, .. } => {
             picture.counters.swapped_out += u64::from(out);
             picture.counters.swapped_in += u64::from(back);
-            picture.counters.swapped_bytes += bytes;
+            add(&mut picture.counters.swapped_bytes, bytes);
         }
         _ => {}
     }
 }
 
-fn preempt(picture: &mut Picture, victim: SequenceId, times: u32) {
+fn preempt(picture: &mut Picture, victim: SequenceId, method: PreemptMethod, times: u32) {
     picture.counters.preempted += 1;
+    let size = picture.limits.map_or(0, |l| l.block_size);
     let Some(s) = picture.sequences.get_mut(&victim) else { return };
-    s.computed = 0;
+    let computed = std::mem::take(&mut s.computed);
+    if method == PreemptMethod::Swap {
+        // Its blocks leave the table next; what they hold is in host memory from now on.
+        let room = count(s.blocks.len()).saturating_mul(size);
+        let expired = s.blocks.iter().take_while(|b| **b == BlockId::EXPIRED).count();
+        (s.swapped, s.swapped_expired) = (computed.min(room), count(expired));
+    }
     s.preemptions = times;
     let order = s.order;
     if let Some(slot) = s.slot.take() {

@@ -3,7 +3,7 @@
 //! Memory is bounded: whole segments leave at the old end, and the oldest step that can still be
 //! shown is known.
 
-use super::event::Stamped;
+use super::event::{Event, Stamped};
 use super::fold::fold;
 use super::picture::Picture;
 use std::collections::VecDeque;
@@ -80,9 +80,10 @@ impl History {
         }
         fold(&mut self.live, stamped);
         if let Some(segment) = self.segments.back_mut() {
+            let bytes = event_bytes(stamped);
             segment.events.push(stamped.clone());
-            segment.bytes += size_of::<Stamped>();
-            self.bytes += size_of::<Stamped>();
+            segment.bytes += bytes;
+            self.bytes += bytes;
         }
         self.forget()
     }
@@ -163,6 +164,15 @@ impl History {
         }
         &cursor.0.insert(shown).picture
     }
+}
+
+/// What an event takes; prompts are told in pieces of many tokens.
+fn event_bytes(stamped: &Stamped) -> usize {
+    let tokens = match &stamped.event {
+        Event::PromptGiven { tokens, .. } => size_of_val(tokens.as_slice()),
+        _ => 0,
+    };
+    size_of::<Stamped>() + tokens
 }
 
 /// About what a picture takes.

@@ -220,6 +220,9 @@ impl Sink for Measures {
                 counts.decode_rows += u64::from(samples);
             }
             Event::RowPadded { len: 1, .. } => counts.decode_places += 1,
+            Event::RowDiscarded { len: 1, .. } => {
+                counts.decode_rows = counts.decode_rows.saturating_sub(1);
+            }
             Event::StepRan { plan_micros, build_micros, device_micros, .. } => {
                 self.steps.record(plan_micros + build_micros + device_micros);
             }

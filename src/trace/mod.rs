@@ -13,6 +13,7 @@ mod file;
 mod fold;
 mod histogram;
 mod history;
+mod list;
 mod measure;
 mod perfetto;
 mod picture;
@@ -29,14 +30,15 @@ pub use codec::{
     Header, Made, Reader, TRACE_VERSION, TraceError, read_lines, write_header, write_line,
 };
 pub use event::{
-    BlockList, DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod,
-    PreemptReason, Refusal, Stamped,
+    DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod, PreemptReason,
+    Refusal, Stamped,
 };
-pub use feed::{FeedReader, SNAPSHOT, Told};
+pub use feed::{FeedReader, SNAPSHOT, Told, WITHHELD};
 pub use file::{FileSink, Written};
 pub use fold::fold;
 pub use histogram::Histogram;
 pub use history::{Cursor, History};
+pub use list::{BlockList, HashList};
 pub use measure::{Counts, Measures, Slo, Spread, Summary, jain};
 pub use perfetto::write_perfetto;
 pub use picture::{BlockPicture, Counters, Picture, RowPicture, SequencePicture, StepPicture};

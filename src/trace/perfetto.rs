@@ -83,8 +83,10 @@ impl<W: Write> Document<'_, W> {
                 self.queued.remove(&sequence.0);
                 self.put(&track("e", sequence.0, "queued", json!({ "slot": slot })))
             }
-            Event::SequencePreempted { victim, gainer, lost, blocks, .. } => {
-                let args = json!({"for": gainer, "lost_tokens": lost, "blocks": blocks});
+            Event::SequencePreempted { victim, gainer, method, lost, blocks, .. } => {
+                let args = json!({
+                    "for": gainer, "method": method, "lost_tokens": lost, "blocks": blocks,
+                });
                 self.put(&track("n", victim.0, "preempted", args))?;
                 self.queued.insert(victim.0);
                 self.put(&track("b", victim.0, "queued", json!({})))
@@ -119,11 +121,13 @@ impl<W: Write> Document<'_, W> {
         self.slice(ENGINE, "build", build, last.build_micros, json!({}))?;
         self.slice(ENGINE, &format!("step {}", last.step), device, last.device_micros, args)?;
         for row in &last.rows {
+            let thread = row.slot.saturating_add(1);
             if self.named.insert(row.slot) {
-                self.thread(row.slot + 1, &format!("slot {}", row.slot))?;
+                self.thread(thread, &format!("slot {}", row.slot))?;
             }
-            let args = json!({"step": last.step, "start": row.start, "positions": row.len});
-            self.slice(row.slot + 1, &row_name(row), device, last.device_micros, args)?;
+            let positions = row.len.saturating_add(row.drafts);
+            let args = json!({"step": last.step, "start": row.start, "positions": positions});
+            self.slice(thread, &row_name(row), device, last.device_micros, args)?;
         }
         let prefill = last.tokens.saturating_sub(last.decode).saturating_sub(last.padding);
         for (name, args) in [
@@ -139,6 +143,9 @@ impl<W: Write> Document<'_, W> {
 
 fn row_name(row: &RowPicture) -> String {
     match (row.sequence, row.pad) {
+        (Some(sequence), false) if row.drafts > 0 => {
+            format!("decode {sequence} and {} guesses", row.drafts)
+        }
         (Some(sequence), false) if row.len == 1 => format!("decode {sequence}"),
         (Some(sequence), false) => format!("prefill {sequence}"),
         _ => "padding".to_string(),

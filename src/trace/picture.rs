@@ -2,7 +2,7 @@
 //! Plain data: what a viewer draws and what a late reader is given before the stream goes on.
 
 use super::event::{DelayReason, FinishReason};
-use crate::base::{BlockId, Limits, Policies, RequestId, SequenceId};
+use crate::base::{BlockHash, BlockId, Limits, Policies, RequestId, SequenceId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -48,12 +48,35 @@ impl Picture {
 
     /// Positions of the block at `index` of a sequence's table that hold computed tokens.
     pub fn filled(&self, sequence: SequenceId, index: u32) -> u32 {
-        let (Some(limits), Some(sequence)) = (self.limits, self.sequences.get(&sequence)) else {
-            return 0;
-        };
-        let before = u64::from(index) * u64::from(limits.block_size);
-        let filled = u64::from(sequence.computed).saturating_sub(before);
-        u32::try_from(filled.min(u64::from(limits.block_size))).unwrap_or(0)
+        self.sequences.get(&sequence).map_or(0, |s| self.part(s.computed, index))
+    }
+
+    /// The same of a sequence whose blocks lie in host memory.
+    pub fn filled_in_host(&self, sequence: SequenceId, index: u32) -> u32 {
+        self.sequences.get(&sequence).map_or(0, |s| self.part(s.swapped, index))
+    }
+
+    /// Of the first `positions` of a table, those in the block at `index`.
+    fn part(&self, positions: u32, index: u32) -> u32 {
+        let size = self.limits.map_or(0, |l| l.block_size);
+        let before = u64::from(index) * u64::from(size);
+        let filled = u64::from(positions).saturating_sub(before);
+        u32::try_from(filled.min(u64::from(size))).unwrap_or(0)
+    }
+
+    /// What the queue goes by, the lowest first; of equals the one that came first.
+    pub fn score(&self, s: &SequencePicture) -> u64 {
+        let job = u64::from(s.prompt) + u64::from(s.predicted);
+        let context = self.limits.map_or(0, |l| l.context_max);
+        self.policies.unwrap_or_default().score(s.arrived_after, s.class, job, context)
+    }
+
+    /// The blocks that lie in host memory: whose, and at which index of the table they come back.
+    pub fn host_blocks(&self) -> impl Iterator<Item = (SequenceId, u32)> {
+        let size = self.limits.map_or(1, |l| l.block_size).max(1);
+        self.sequences.iter().flat_map(move |(&id, s)| {
+            (s.swapped_expired..s.swapped.div_ceil(size)).map(move |index| (id, index))
+        })
     }
 }
 
@@ -70,12 +93,21 @@ pub struct SequencePicture {
     pub tenant: u32,
     pub class: u8,
     pub predicted: u32,
+    /// Tokens that had been processed when it arrived.
+    #[serde(default)]
+    pub arrived_after: u64,
     /// Why it is next and still waits.
     pub delay: Option<DelayReason>,
     /// Prompt and generated tokens.
     pub known: u32,
     /// Positions whose keys and values are in the cache, or will be when the step has run.
     pub computed: u32,
+    /// Positions whose keys and values lie in host memory until it returns, and how many blocks
+    /// before them a window had passed by.
+    #[serde(default)]
+    pub swapped: u32,
+    #[serde(default)]
+    pub swapped_expired: u32,
     /// Its table; [`BlockId::EXPIRED`] where a window has left a block behind.
     pub blocks: Vec<BlockId>,
     pub preemptions: u32,
@@ -95,6 +127,9 @@ pub struct BlockPicture {
     /// Its content can be used by sequences that begin alike.
     #[serde(default)]
     pub cached: bool,
+    /// What that content is looked up by, where the stream tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<BlockHash>,
 }
 
 /// Totals since the stream began.
@@ -114,6 +149,11 @@ pub struct Counters {
     pub prefill_tokens: u64,
     pub padding_tokens: u64,
     pub sampled_tokens: u64,
+    /// Tokens that decode rows guessed, and those of them that were right.
+    #[serde(default)]
+    pub drafted_tokens: u64,
+    #[serde(default)]
+    pub drafts_right: u64,
     pub lost_tokens: u64,
     /// Blocks moved to host memory and back, and the bytes of both.
     #[serde(default)]
@@ -169,10 +209,13 @@ pub struct RowPicture {
     pub slot: u32,
     pub start: u32,
     pub len: u32,
+    /// Guessed positions after those.
+    #[serde(default)]
+    pub drafts: u32,
     pub samples: bool,
     pub pad: bool,
 }
 
-fn count(n: usize) -> u32 {
+pub(super) fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }

@@ -3,27 +3,20 @@
 use super::event::{
     DelayReason, Event, EvictReason, FinishReason, LimitsReason, PreemptMethod, PreemptReason,
 };
+use crate::base::{Policies, counted, duration, form};
 
 /// What was decided and why; `None` for events that only report what happened.
 pub fn sentence(event: &Event) -> Option<String> {
     Some(match event {
         Event::LimitsChanged { limits, reason } => format!(
-            "limits {}: {} blocks of {} positions, {} sequences, {} tokens a step",
+            "limits {}: {} of {}, {}, {} a step",
             since(*reason),
-            limits.blocks,
-            limits.block_size,
-            limits.sequences_max,
-            limits.step_tokens_max
+            counted(limits.blocks, "block"),
+            counted(limits.block_size, "position"),
+            counted(limits.sequences_max, "sequence"),
+            counted(limits.step_tokens_max, "token")
         ),
-        Event::PoliciesChanged { policies, reason } => format!(
-            "policies {}: {} batching, prefill {}, admission {}, victim {}, order {}",
-            since(*reason),
-            policies.batching,
-            policies.prefill,
-            policies.admission,
-            policies.victim,
-            policies.order
-        ),
+        Event::PoliciesChanged { policies, reason } => chosen(policies, *reason),
         Event::TenantWeighted { .. } => weighted(event)?,
         Event::RequestRefused { request, refusal, .. } => {
             format!("request {request} was refused: {refusal}")
@@ -41,23 +34,22 @@ pub fn sentence(event: &Event) -> Option<String> {
         | Event::BlocksExpired { .. }
         | Event::SequenceSwappedIn { .. } => blocks_moved(event)?,
         Event::RowDelayed { sequence, free } => format!(
-            "sequence {sequence} got no row: it needs a block, {free} are free and nobody junior \
-             is left to preempt"
+            "sequence {sequence} got no row: it needs a block, {} free and nobody junior is left \
+             to preempt",
+            are(*free)
         ),
         Event::SequencePreempted { .. } => preempted(event)?,
         Event::RowCut { sequence, wanted, given, budget } => format!(
             "sequence {sequence} computes {given} of the {wanted} positions it lacks: the step may \
              have {budget} in all, and others take the rest"
         ),
+        Event::RowDiscarded { sequence, len, .. } => format!(
+            "sequence {sequence} computed {} for nothing: it had ended with the token before, \
+             which was not known when this step was planned",
+            counted(*len, "position")
+        ),
         Event::BudgetChosen { .. } => budget(event)?,
-        Event::RowPadded { sequence: Some(sequence), len, .. } => format!(
-            "{len} positions are computed for nothing in the place of sequence {sequence}: its \
-             batch goes on until the last of it ends"
-        ),
-        Event::RowPadded { sequence: None, len, .. } => format!(
-            "{len} positions are computed for nothing in a place that nobody took: the batch has \
-             a fixed size"
-        ),
+        Event::RowPadded { .. } => padded(event)?,
         Event::SequenceFinished { sequence, reason, generated, .. } => {
             let why = match reason {
                 FinishReason::Stop => "it wrote an end",
@@ -66,13 +58,20 @@ pub fn sentence(event: &Event) -> Option<String> {
                 FinishReason::Failed => "it failed",
                 FinishReason::TimedOut => "its time was up",
             };
-            format!("sequence {sequence} ended after {generated} new tokens: {why}")
+            let new = counted(*generated, "new token");
+            format!("sequence {sequence} ended after {new}: {why}")
         }
         Event::EventsDropped { count } => {
-            format!("{count} events were lost here: what is shown may be off until they pass")
+            let lost = counted(*count, "event");
+            format!("{lost} lost here: what is shown may be off until the loss has passed")
         }
         _ => return None,
     })
+}
+
+/// "1 is", "2 are".
+fn are(count: u32) -> String {
+    format!("{count} {}", form(count, "is", "are"))
 }
 
 fn since(reason: LimitsReason) -> &'static str {
@@ -82,8 +81,38 @@ fn since(reason: LimitsReason) -> &'static str {
     }
 }
 
-fn plural(count: usize, word: &str) -> String {
-    if count == 1 { word.to_string() } else { format!("{word}s") }
+fn chosen(policies: &Policies, reason: LimitsReason) -> String {
+    let mut text = format!(
+        "policies {}: {} batching, prefill {}, admission {}, victim {}, preemption {}, order {}, \
+         prefix cache {}, guesses {}",
+        since(reason),
+        policies.batching,
+        policies.prefill,
+        policies.admission,
+        policies.victim,
+        policies.preemption,
+        policies.order,
+        policies.prefix_cache,
+        policies.speculate
+    );
+    if let Some(micros) = policies.itl_target_micros {
+        text += &format!(", {:.1} ms a step at most", f64::from(micros) / 1e3);
+    }
+    text
+}
+
+fn padded(event: &Event) -> Option<String> {
+    let Event::RowPadded { sequence, len, .. } = event else { return None };
+    let len = counted(*len, "position");
+    Some(match sequence {
+        Some(sequence) => format!(
+            "the place of sequence {sequence} computes {len} for nothing: its batch goes on until \
+             the last of it ends"
+        ),
+        None => format!(
+            "a place that nobody took computes {len} for nothing: the batch has a fixed size"
+        ),
+    })
 }
 
 fn admitted(event: &Event) -> Option<String> {
@@ -93,13 +122,14 @@ fn admitted(event: &Event) -> Option<String> {
     };
     let Event::SequenceAdmitted { waited_micros, .. } = event else { return None };
     let mut text = format!(
-        "sequence {sequence} was admitted to slot {slot} after {:.1} ms: it needs {blocks} {}, \
-         {free} were free",
-        *waited_micros as f64 / 1e3,
-        plural(*blocks as usize, "block")
+        "sequence {sequence} was admitted to slot {slot} after {}: it needs {}, {free} {} free",
+        duration(*waited_micros),
+        counted(*blocks, "block"),
+        form(*free, "was", "were")
     );
     if *kept > 0 {
-        text += &format!(", {kept} stay free for those that run");
+        let stay = form(*kept, "stays", "stay");
+        text += &format!(", {kept} {stay} free for those that run");
     }
     if *peak > 0 {
         text += &format!(", all together are foreseen to need {peak}");
@@ -112,19 +142,24 @@ fn admitted(event: &Event) -> Option<String> {
 
 fn delayed(reason: DelayReason, needed: u32, available: u32) -> String {
     match reason {
-        DelayReason::Slots => format!("{available} slots allowed, all are taken"),
+        DelayReason::Slots => format!("{} allowed, none is free", counted(available, "slot")),
         DelayReason::Blocks => {
-            format!("it needs {needed} blocks, what stays free included; {available} are free")
+            let needed = counted(needed, "block");
+            format!("it needs {needed}, what stays free included; {available} of them free")
         }
-        DelayReason::Peak => {
-            format!("with it {needed} blocks are foreseen at the peak, the pool has {available}")
-        }
-        DelayReason::Protected => {
-            format!("it was preempted often: {needed} blocks shall be there, {available} are")
-        }
+        DelayReason::Peak => format!(
+            "with it {} {} foreseen at the peak, the pool has {available}",
+            counted(needed, "block"),
+            form(needed, "is", "are")
+        ),
+        DelayReason::Protected => format!(
+            "it was preempted often: {} shall be there, {}",
+            counted(needed, "block"),
+            are(available)
+        ),
         DelayReason::Sibling => format!(
-            "its prompt is computed by another sequence of the request, {available} of {needed} \
-             positions so far"
+            "its prompt is computed by another sequence of the request, {available} of {} so far",
+            counted(needed, "position")
         ),
         DelayReason::InFlight => "the step it was preempted out of has not come back".to_string(),
     }
@@ -139,23 +174,40 @@ fn preempted(event: &Event) -> Option<String> {
         return None;
     };
     let why = match reason {
-        PreemptReason::OutOfBlocks => format!(
-            "because sequence {gainer} needed a block and none was free ({policy} of the {juniors} \
-             after it)"
-        ),
+        // Older recordings do not tell how many there were.
+        PreemptReason::OutOfBlocks if *juniors == 0 => {
+            format!("because sequence {gainer} needed a block and none was free ({policy})")
+        }
+        PreemptReason::OutOfBlocks => {
+            let of = match juniors {
+                1 => "the only one".to_string(),
+                more => format!("{policy} of the {more}"),
+            };
+            format!("because sequence {gainer} needed a block and none was free ({of} after it)")
+        }
         PreemptReason::Forced => "because somebody asked for it".to_string(),
     };
     let then = match method {
-        PreemptMethod::Recompute => format!("has {lost} computed positions to compute again"),
+        PreemptMethod::Recompute => {
+            format!("has {} to compute again", counted(*lost, "computed position"))
+        }
         PreemptMethod::Swap => "keeps what it computed in host memory".to_string(),
     };
     let again = if *times > 1 { format!(" (for the {times}. time)") } else { String::new() };
+    let costs = match (*recompute_micros, *swap_micros) {
+        // Older recordings do not tell.
+        (0, 0) => String::new(),
+        (recompute, swap) => format!(
+            " (computing again is taken to cost {}, moving {}; {} {} free)",
+            duration(recompute),
+            duration(swap),
+            counted(*host_free, "host block"),
+            form(*host_free, "is", "are")
+        ),
+    };
     Some(format!(
-        "sequence {victim} was preempted{again} {why}: it gave {blocks} {} and {then} (computing \
-         again is taken to cost {:.1} ms, moving {:.1} ms; {host_free} host blocks are free)",
-        plural(*blocks as usize, "block"),
-        *recompute_micros as f64 / 1e3,
-        *swap_micros as f64 / 1e3
+        "sequence {victim} was preempted{again} {why}: it gave {} and {then}{costs}",
+        counted(*blocks, "block")
     ))
 }
 
@@ -169,13 +221,16 @@ fn budget(event: &Event) -> Option<String> {
     };
     let millis = |micros: u64| micros as f64 / 1e3;
     let end = match predicted_micros > u64::from(target_micros) {
+        true if decode == 0 => "; nobody waits for a next token, and it binds nobody",
         true => "; the target cannot be met, and prompts still get a few tokens a step",
         false => "",
     };
     Some(format!(
-        "a step may have {budget} tokens from here on, {decode} of which decode: {:.1} ms are \
-         predicted ({:.1} ms a step, {token_nanos} ns a token, {pair_picos} ps a key read, {:.1} % \
-         for errors), the target is {:.1} ms{end}",
+        "a step may have {} from here on, {decode} of which {}: {:.1} ms are predicted ({:.1} ms \
+         a step, {token_nanos} ns a token, {pair_picos} ps a key read, {:.1} % for errors), the \
+         target is {:.1} ms{end}",
+        counted(budget, "token"),
+        form(decode, "decodes", "decode"),
         millis(predicted_micros),
         millis(fixed_micros),
         f64::from(slack_permille) / 10.0,
@@ -187,18 +242,19 @@ fn budget(event: &Event) -> Option<String> {
 fn blocks_moved(event: &Event) -> Option<String> {
     Some(match event {
         Event::PrefixMatched { sequence, blocks, tokens } => format!(
-            "sequence {sequence} found its first {tokens} positions computed already, in {} \
-             shared {}",
-            blocks.as_slice().len(),
-            plural(blocks.as_slice().len(), "block")
+            "sequence {sequence} found its first {} computed already, in {}",
+            counted(*tokens, "position"),
+            counted(blocks.as_slice().len() as u64, "shared block")
         ),
         Event::PromptShared { sequence, sibling, tokens, .. } => format!(
-            "sequence {sequence} shares {tokens} positions of its prompt with sequence {sibling} \
-             of the same request"
+            "sequence {sequence} shares {} of its prompt with sequence {sibling} of the same \
+             request",
+            counted(*tokens, "position")
         ),
         Event::BlockCopied { sequence, from, to, tokens } => format!(
-            "sequence {sequence} goes on in block {to} with a copy of the {tokens} positions of \
-             block {from}, which others read"
+            "sequence {sequence} goes on in block {to} with a copy of {} of block {from}, which \
+             others read",
+            counted(*tokens, "position")
         ),
         Event::BlockMerged { sequence, from, to, .. } => format!(
             "sequence {sequence} computed what block {to} holds already, and gave block {from} back"
@@ -208,17 +264,17 @@ fn blocks_moved(event: &Event) -> Option<String> {
                 EvictReason::OutOfBlocks => "its place was needed",
                 EvictReason::Failed => "the sequence that computed it failed",
             };
-            let idle = *idle_micros as f64 / 1e3;
-            format!("block {block} lost its cached content, unused for {idle:.1} ms: {why}")
+            let idle = duration(*idle_micros);
+            format!("block {block} lost its cached content, unused for {idle}: {why}")
         }
         Event::SequenceSwappedIn { sequence, blocks, tokens, .. } => format!(
-            "sequence {sequence} goes on from its {tokens} computed positions; {blocks} {} of them \
-             come back from host memory",
-            plural(*blocks as usize, "block")
+            "sequence {sequence} goes on from its {}; {} of them back from host memory",
+            counted(*tokens, "computed position"),
+            counted(*blocks, "block")
         ),
         Event::BlocksExpired { sequence, count, .. } => format!(
-            "sequence {sequence} gave {count} {} back that no layer's window reaches any more",
-            plural(*count as usize, "block")
+            "sequence {sequence} gave {} back that no layer's window reaches any more",
+            counted(*count, "block")
         ),
         _ => return None,
     })

@@ -6,12 +6,20 @@
 //! ones. A coefficient that would be negative, or that the steps seen so far cannot tell from
 //! another, is left out.
 
+use std::collections::VecDeque;
+
 /// Sizes of step told apart.
 const SIZES: usize = 24;
 /// A size class remembers about this many of its steps.
 const MEMORY_LOG2: u32 = 5;
 /// A step counts as at most this many times its prediction, so that one stall is not believed.
 const STALL: u64 = 4;
+/// The slack is what this many steps took beyond their prediction, but for the worst of them: of
+/// those to come, one in sixty takes more. The first steps show the fit's youth, not the device.
+const ERRORS: usize = 128;
+const FIRST_STEPS: u32 = 32;
+/// Most slack, in thousandths: steps are then predicted at half the target.
+const SLACK_MAX_PERMILLE: u64 = 1000;
 /// Pairs are fitted in units of this many.
 const PAIRS_LOG2: u32 = 8;
 /// Longest step and most pairs (in units): with these no sum reaches 2^112.
@@ -32,7 +40,8 @@ impl Work {
     /// `len` positions of one sequence from `start` on: each reads all keys up to itself.
     pub fn row(start: u32, len: u32) -> Self {
         let (start, len) = (u64::from(start), u64::from(len));
-        Self { tokens: len, pairs: len * start + len * (len + 1) / 2 }
+        // Recordings may be damaged: nothing here may overflow.
+        Self { tokens: len, pairs: (len * start).saturating_add(len * (len + 1) / 2) }
     }
 }
 
@@ -40,7 +49,10 @@ impl std::ops::Add for Work {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { tokens: self.tokens + other.tokens, pairs: self.pairs + other.pairs }
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            pairs: self.pairs.saturating_add(other.pairs),
+        }
     }
 }
 
@@ -87,8 +99,9 @@ type Sums = [[i128; 4]; 4];
 pub struct StepTime {
     sizes: [Sums; SIZES],
     cost: Option<StepCost>,
-    /// Running mean of the relative error, in thousandths.
-    error_permille: u64,
+    steps: u32,
+    /// What the last steps took beyond their prediction, in thousandths of it.
+    errors: VecDeque<u64>,
 }
 
 impl StepTime {
@@ -98,8 +111,10 @@ impl StepTime {
         if let Some(cost) = self.cost {
             let predicted = cost.micros(work).clamp(1, MICROS_MAX);
             micros = micros.min(predicted.saturating_mul(STALL));
-            let error = micros.abs_diff(predicted) * 1000 / predicted;
-            self.error_permille = (self.error_permille * 15 + error) / 16;
+            if self.steps >= FIRST_STEPS {
+                self.errors.truncate(ERRORS - 1);
+                self.errors.push_front(micros.saturating_sub(predicted) * 1000 / predicted);
+            }
         }
         let size = (work.tokens.max(1).ilog2() as usize).min(SIZES - 1);
         let units = (work.pairs >> PAIRS_LOG2).min(UNITS_MAX);
@@ -112,6 +127,17 @@ impl StepTime {
             }
         }
         self.cost = Some(self.fit());
+        self.steps = self.steps.saturating_add(1);
+    }
+
+    /// By how much a step may take longer than predicted, in thousandths.
+    fn slack_permille(&self) -> u32 {
+        let mut worst = [0; 2];
+        for &error in &self.errors {
+            worst =
+                if error > worst[0] { [error, worst[0]] } else { [worst[0], worst[1].max(error)] };
+        }
+        worst[1].min(SLACK_MAX_PERMILLE) as u32
     }
 
     /// `None` until a step was measured.
@@ -136,9 +162,11 @@ impl StepTime {
 
     /// The most tokens that a step may have to keep to `target_micros`. `running` are the
     /// (position, tokens missing) of those that run: what lacks one token decodes and comes
-    /// first, then pieces of prompts, then newcomers. A token is always left for those: more
-    /// would take as long as it takes deep in a prompt. Where the target is unknown to be met, or
-    /// decoding alone breaks it, `least` are left.
+    /// first, then pieces of prompts, then newcomers. Where nobody decodes, nobody waits for a
+    /// next token, and a step has `most`. Else a token is always left for prompts: more would take
+    /// as long as it takes deep in one. Where decoding alone breaks the target, prompts get a
+    /// quarter of its time on top: the target is no use then, and to break it by much more is none
+    /// either. `least` tokens are left while nothing is known.
     pub fn choose(
         &self,
         target_micros: u32,
@@ -151,15 +179,23 @@ impl StepTime {
             work = work + Work::row(at, 1);
         }
         let decode = u32::try_from(work.tokens).unwrap_or(u32::MAX);
-        let slack_permille = self.error_permille.min(500) as u32;
+        let slack_permille = self.slack_permille();
         let cost = self.cost.unwrap_or_default();
-        let met = decode > 0 && (1..u64::from(target_micros)).contains(&cost.micros(work));
-        let lowest = decode.saturating_add(if met { 1 } else { least }).min(most);
+        let lowest = match self.cost {
+            _ if decode == 0 => most,
+            Some(_) => decode.saturating_add(1).min(most),
+            None => decode.saturating_add(least).min(most),
+        };
         let mut choice =
             Choice { budget: lowest, decode, predicted_micros: 0, cost, slack_permille };
-        let allowed =
-            u128::from(target_micros) * 1_000_000_000 / (1000 + u128::from(slack_permille));
-        let mut left = allowed.saturating_sub(cost.picos(work));
+        let target = u128::from(target_micros) * 1_000_000;
+        let alone = cost.picos(work);
+        let allowed = match alone < target {
+            _ if decode == 0 => u128::MAX,
+            true => target * 1000 / (1000 + u128::from(slack_permille)),
+            false => alone + alone / 4,
+        };
+        let mut left = allowed.saturating_sub(alone);
         let newcomers = std::iter::once((0, u32::MAX));
         let mut budget = decode;
         for (start, missing) in running.filter(|r| r.1 > 1).chain(newcomers) {

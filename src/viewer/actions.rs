@@ -10,8 +10,8 @@ pub enum Export {
     Jsonl,
     Csv,
     Perfetto,
-    /// A picture of one view.
-    Png(View),
+    /// A picture of one view, or of the whole window.
+    Png(Option<View>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +60,7 @@ impl Action {
             (Self::Export(Export::Jsonl), "Export: events as JSON lines"),
             (Self::Export(Export::Csv), "Export: steps as CSV"),
             (Self::Export(Export::Perfetto), "Export: timeline for ui.perfetto.dev"),
+            (Self::Export(Export::Png(None)), "Export: picture of the window"),
             (Self::ResetLayout, "Window: reset the layout"),
             (Self::Theme, "Window: light or dark"),
             (Self::Zoom(Zoom::Percent100), "Window: 100 %"),
@@ -71,7 +72,7 @@ impl Action {
         for view in View::ALL {
             all.push((Self::Show(view), format!("Show: {}", view.name())));
             let name = format!("Export: picture of {}", view.name());
-            all.push((Self::Export(Export::Png(view)), name));
+            all.push((Self::Export(Export::Png(Some(view))), name));
         }
         let presets = Preset::all().into_iter();
         all.extend(presets.map(|p| (Self::Preset(p.name), format!("Preset: {}", p.name))));

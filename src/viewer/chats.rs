@@ -101,7 +101,7 @@ impl Chats {
         }
     }
 
-    pub fn show(&mut self, ui: &mut Ui, stage: &mut Stage<'_>, live: bool) {
+    pub fn show(&mut self, ui: &mut Ui, stage: &mut Stage<'_>) {
         self.read(stage);
         ui.horizontal(|ui| {
             let more = self.panes.len() < PANES_MAX;
@@ -112,7 +112,7 @@ impl Chats {
                 self.panes.pop();
             }
             ui.checkbox(&mut self.together, "ask all at once");
-            if !live {
+            if !stage.live {
                 ui.weak("No engine here answers.");
             }
         });
@@ -121,7 +121,7 @@ impl Chats {
         ui.columns(count, |columns| {
             for (at, (pane, ui)) in self.panes.iter_mut().zip(columns).enumerate() {
                 ui.push_id(("chat", at), |ui| {
-                    if column(ui, stage, pane, at, live) {
+                    if column(ui, stage, pane, at) {
                         asked = Some(at);
                     }
                 });
@@ -156,9 +156,9 @@ impl Chats {
 }
 
 /// One conversation; true when its draft is to be sent.
-fn column(ui: &mut Ui, stage: &mut Stage<'_>, pane: &mut Chat, at: usize, live: bool) -> bool {
+fn column(ui: &mut Ui, stage: &mut Stage<'_>, pane: &mut Chat, at: usize) -> bool {
     let mut send = false;
-    let usable = live && !pane.waits();
+    let usable = stage.live && !pane.waits();
     ui.horizontal(|ui| {
         let hint = format!("Ask in chat {}", at + 1);
         let edit = TextEdit::singleline(&mut pane.draft).hint_text(&hint);
@@ -178,21 +178,27 @@ fn column(ui: &mut Ui, stage: &mut Stage<'_>, pane: &mut Chat, at: usize, live: 
     });
     let area = ScrollArea::vertical().id_salt("turns").auto_shrink(false).stick_to_bottom(true);
     area.show(ui, |ui| {
-        for turn in &pane.turns {
-            ui.add(Label::new(RichText::new(&turn.asked).strong()).wrap());
-            match &turn.state {
-                State::Refused(why) => {
-                    ui.colored_label(ui.visuals().error_fg_color, why);
-                }
-                State::Sent => {
-                    ui.weak("…");
-                }
-                State::Running(_) | State::Done => {
-                    ui.add(Label::new(turn.answer.trim()).selectable(true).wrap());
-                }
-            }
-            ui.add_space(4.0);
-        }
+        // Columns are justified, and so would the words be.
+        let left = egui::Layout::top_down(egui::Align::LEFT);
+        ui.with_layout(left, |ui| turns(ui, pane));
     });
     send && usable && !pane.draft.trim().is_empty()
+}
+
+fn turns(ui: &mut Ui, pane: &Chat) {
+    for turn in &pane.turns {
+        ui.add(Label::new(RichText::new(&turn.asked).strong()).wrap());
+        match &turn.state {
+            State::Refused(why) => {
+                ui.colored_label(ui.visuals().error_fg_color, why);
+            }
+            State::Sent => {
+                ui.weak("…");
+            }
+            State::Running(_) | State::Done => {
+                ui.add(Label::new(turn.answer.trim()).selectable(true).wrap());
+            }
+        }
+        ui.add_space(4.0);
+    }
 }

@@ -1,23 +1,24 @@
 //! What steps are made of: decode, prefill and padding against the budget above, and where their
 //! time went below.
 
-use super::gaps::duration;
 use super::paint;
 use super::stage::{Mark, Stage, describe, is_read};
 use super::steps::StepRow;
-use egui::{Align2, Color32, FontId, Mesh, Rect, Sense, Shape, Ui, pos2, vec2};
+use crate::base::{counted, duration, form};
+use egui::{Align2, Color32, FontId, Mesh, Rect, Sense, Shape, Ui, pos2};
 
 const BAR: f32 = 7.0;
+/// Above each chart, what it shows.
+const TITLE: f32 = 16.0;
 
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
-    legend(ui);
-    let size = ui.available_size();
-    let (rect, response) = ui.allocate_exact_size(size, Sense::click());
-    let columns = (rect.width() / BAR).floor().max(1.0) as usize;
+    let columns = (ui.available_width() / BAR).floor().max(1.0) as usize;
     // The shown step is the last bar.
     let end = stage.steps.index_of(stage.picture.step) + 1;
     let first = end.saturating_sub(columns);
     let rows: Vec<StepRow> = stage.steps.range(first, end).copied().collect();
+    legend(ui, &rows);
+    let (rect, response) = ui.allocate_exact_size(ui.available_size(), Sense::click());
     if rows.is_empty() {
         ui.painter().text(
             rect.center(),
@@ -42,34 +43,54 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     response.on_hover_text_at_pointer(tell(row));
 }
 
-fn legend(ui: &mut Ui) {
+fn legend(ui: &mut Ui, rows: &[StepRow]) {
+    let guesses = rows.iter().any(|row| row.drafted > 0);
+    let timed = rows.iter().any(|row| row.kernel_nanos > 0);
     ui.horizontal_wrapped(|ui| {
-        paint::legend(ui, "decode", paint::DECODE);
+        let decode = if guesses { "decode (hatched: wrong guesses)" } else { "decode" };
+        paint::legend(ui, decode, paint::DECODE);
         paint::legend(ui, "prefill", paint::PREFILL);
         paint::legend(ui, "padding", paint::PADDING);
-        paint::legend(ui, "device", paint::FINISHED);
+        let device = if timed { "device (hatched: submit and readback)" } else { "device" };
+        paint::legend(ui, device, paint::FINISHED);
         paint::legend(ui, "plan and build", paint::QUEUED);
         ui.weak("line: budget");
     });
 }
 
-/// "step 12: 3 decode + 45 prefill of 64 tokens; 21 ms device, 40 µs plan".
+/// "step 12: 7 decode (4 guesses, 3 right) + 45 prefill of 64 tokens; 21 ms device, 40 µs plan".
 pub fn tell(row: &StepRow) -> String {
     let padding =
         if row.padding > 0 { format!(" + {} padding", row.padding) } else { String::new() };
+    let guesses = match row.drafted {
+        0 => String::new(),
+        drafted => {
+            format!(" ({drafted} {}, {} right)", form(drafted, "guess", "guesses"), row.right)
+        }
+    };
+    let parts = row.device_parts().map_or(String::new(), |(kernels, rest)| {
+        format!(" ({} kernels, {} submit and readback)", duration(kernels), duration(rest))
+    });
+    let times = match row.ran_micros {
+        0 => "not back yet".to_string(),
+        _ => format!(
+            "{} device{parts}, {} build, {} plan",
+            duration(row.device_micros),
+            duration(row.build_micros),
+            duration(row.plan_micros),
+        ),
+    };
     format!(
-        "step {}: {} decode + {} prefill{padding} of {} tokens, {} rows, {} waiting, {} blocks \
-         free\n{} device, {} build, {} plan",
+        "step {}: {} decode{guesses} + {} prefill{padding} of {}, {}, {} waiting, {} free
+\
+         {times}",
         row.step,
         row.decode,
         row.prefill,
-        row.budget,
-        row.rows,
+        counted(row.budget, "token"),
+        counted(row.rows, "row"),
         row.waiting,
-        row.free,
-        duration(row.device_micros),
-        duration(row.build_micros),
-        duration(row.plan_micros),
+        counted(row.free, "block"),
     )
 }
 
@@ -80,20 +101,24 @@ fn bar(rect: Rect, at: usize, from: f32, to: f32) -> Rect {
 }
 
 fn tokens(ui: &Ui, rect: Rect, rows: &[StepRow]) {
+    let last = &rows[rows.len() - 1];
+    let rect = titled(ui, rect, &format!("tokens per step, budget {}", last.budget));
     let most = rows.iter().map(|r| r.budget.max(r.tokens())).max().unwrap_or(1).max(1) as f32;
     let most = most * 1.06;
     let mut mesh = Mesh::default();
     for (at, row) in rows.iter().enumerate() {
         let mut from = 0.0;
-        for (part, color) in [
-            (row.decode, paint::DECODE),
-            (row.prefill, paint::PREFILL),
-            (row.padding, paint::PADDING),
+        // Hatched is what was computed for nothing.
+        for (part, color, hatched) in [
+            (row.decode.saturating_sub(row.wrong()), paint::DECODE, false),
+            (row.wrong(), paint::DECODE, true),
+            (row.prefill, paint::PREFILL, false),
+            (row.padding, paint::PADDING, true),
         ] {
             let to = from + part as f32 / most;
             let area = bar(rect, at, from, to);
             mesh.add_colored_rect(area, color);
-            if color == paint::PADDING && part > 0 {
+            if hatched && part > 0 {
                 paint::hatch(&mut mesh, area, Color32::BLACK.gamma_multiply(0.5));
             }
             from = to;
@@ -103,8 +128,6 @@ fn tokens(ui: &Ui, rect: Rect, rows: &[StepRow]) {
         mesh.add_colored_rect(line, ui.visuals().strong_text_color());
     }
     ui.painter().add(Shape::mesh(mesh));
-    let last = &rows[rows.len() - 1];
-    corner(ui, rect, &format!("tokens per step, budget {}", last.budget));
 }
 
 fn times(ui: &Ui, rect: Rect, rows: &[StepRow]) {
@@ -112,11 +135,16 @@ fn times(ui: &Ui, rect: Rect, rows: &[StepRow]) {
     sorted.sort_unstable();
     // One slow step must not flatten all others.
     let most = sorted[(sorted.len() - 1) * 98 / 100].max(1) as f32 * 1.1;
+    let rect = titled(ui, rect, &format!("time per step, top {}", duration(most as u64)));
     let mut mesh = Mesh::default();
     for (at, row) in rows.iter().enumerate() {
         let device = row.device_micros as f32 / most;
         let all = row.total_micros() as f32 / most;
         mesh.add_colored_rect(bar(rect, at, 0.0, device), paint::FINISHED);
+        if let Some((kernels, _)) = row.device_parts() {
+            let rest = bar(rect, at, kernels as f32 / most, device);
+            paint::hatch(&mut mesh, rest, Color32::BLACK.gamma_multiply(0.5));
+        }
         mesh.add_colored_rect(bar(rect, at, device, all), paint::QUEUED);
         if all > 1.0 {
             // Taller than the axis: a wedge says so.
@@ -125,17 +153,13 @@ fn times(ui: &Ui, rect: Rect, rows: &[StepRow]) {
         }
     }
     ui.painter().add(Shape::mesh(mesh));
-    corner(ui, rect, &format!("time per step, top {}", duration(most as u64)));
 }
 
-fn corner(ui: &Ui, rect: Rect, text: &str) {
-    let font = FontId::proportional(11.5);
-    let color = ui.visuals().text_color();
-    let galley = ui.painter().layout_no_wrap(text.to_string(), font, color);
-    let at = rect.min + vec2(4.0, 0.0);
-    let back = Rect::from_min_size(at, galley.size()).expand(2.0);
-    ui.painter().rect_filled(back, 2.0, ui.visuals().panel_fill.gamma_multiply(0.85));
-    ui.painter().galley(at, galley, color);
+/// The title at the top, and the room below it.
+fn titled(ui: &Ui, rect: Rect, title: &str) -> Rect {
+    let left = pos2(rect.min.x + 4.0, rect.min.y + TITLE / 2.0 - 1.0);
+    paint::line(ui.painter(), left, rect.width(), title, (11.5, ui.visuals().text_color()));
+    rect.with_min_y(rect.min.y + TITLE)
 }
 
 /// The marked step, and nodes for readers.

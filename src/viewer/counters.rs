@@ -1,10 +1,10 @@
 //! Totals at the shown moment, and a few of them over time.
 
-use super::gaps::{self, duration};
+use super::gaps;
 use super::paint;
 use super::stage::{Mark, Stage};
 use super::steps::StepRow;
-use crate::base::SequenceId;
+use crate::base::{SequenceId, duration};
 use egui::{Color32, Grid, ScrollArea, Sense, Shape, Stroke, Ui, pos2, vec2};
 
 /// Steps that the rates and curves look back over.
@@ -67,11 +67,15 @@ fn totals(ui: &mut Ui, stage: &Stage<'_>, recent: &[StepRow]) {
         0 => "–".to_string(),
         span => format!("{:.0}", tokens as f64 * 1e6 / span as f64),
     };
-    let decode: u64 = recent.iter().map(|r| u64::from(r.decode)).sum();
+    let kept = |r: &StepRow| u64::from(r.decode.saturating_sub(r.wrong()));
+    let decode: u64 = recent.iter().map(kept).sum();
     let prefill: u64 = recent.iter().map(|r| u64::from(r.prefill)).sum();
     let finished: u64 = c.finished.values().sum();
     let oldest = stage.history.oldest_step();
-    let kept = format!("from step {oldest} on, {} MiB", stage.history.bytes() >> 20);
+    let mebibytes = stage.history.bytes() as f64 / f64::from(1 << 20);
+    let kept = format!("from step {oldest} on, {mebibytes:.1} MiB");
+    let guesses = (c.drafted_tokens > 0)
+        .then(|| ("tokens guessed, right", format!("{}, {}", c.drafted_tokens, c.drafts_right)));
     let entries = [
         ("decode tokens per second", per_second(decode)),
         ("prefill tokens per second", per_second(prefill)),
@@ -91,12 +95,13 @@ fn totals(ui: &mut Ui, stage: &Stage<'_>, recent: &[StepRow]) {
             let p = stage.picture;
             format!("{}, {}", p.shared_blocks(), p.cached_blocks())
         }),
+        ("blocks to and from host memory", format!("{}, {}", c.swapped_out, c.swapped_in)),
         ("device time", duration(c.device_micros)),
         ("events lost on the way", c.events_dropped.to_string()),
         ("kept", kept),
     ];
     Grid::new("totals").num_columns(2).spacing(vec2(18.0, 3.0)).striped(true).show(ui, |ui| {
-        for (name, value) in entries {
+        for (name, value) in entries.into_iter().chain(guesses) {
             ui.weak(name);
             ui.strong(value);
             ui.end_row();

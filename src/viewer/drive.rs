@@ -3,12 +3,15 @@
 
 use super::command::{Preset, Submission, ViewCommand};
 use super::source::EngineState;
-use super::stage::Stage;
+use super::stage::{Stage, beside_bar};
 use crate::base::{
     Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, PrefixCache,
-    Victim,
+    Speculate, Victim,
 };
 use egui::{ComboBox, DragValue, Grid, ScrollArea, Slider, TextEdit, Ui, vec2};
+
+/// The longest target of a step's time.
+const TARGET_MS_MAX: u64 = 60_000;
 
 /// What is typed and not yet sent.
 pub struct Drive {
@@ -57,6 +60,7 @@ impl Drive {
 
     pub fn show(&mut self, ui: &mut Ui, stage: &mut Stage<'_>, engine: &EngineState) {
         ScrollArea::vertical().id_salt("drive").auto_shrink(false).show(ui, |ui| {
+            beside_bar(ui);
             let live = matches!(engine, EngineState::Running | EngineState::Paused);
             if *engine == EngineState::Absent {
                 ui.weak("No engine here. Open a model or choose a preset to send requests.");
@@ -93,6 +97,7 @@ impl Drive {
             }
             ui.checkbox(&mut self.chat, "chat").on_hover_text("Through the model's chat template");
         });
+        ui.spacing_mut().slider_width = (ui.available_width() - 130.0).clamp(30.0, 100.0);
         let grid = Grid::new("sampling").num_columns(2).spacing(vec2(8.0, 3.0));
         grid.show(ui, |ui| {
             let named =
@@ -147,7 +152,7 @@ impl Drive {
     fn policies(&mut self, ui: &mut Ui, stage: &mut Stage<'_>) {
         let now = stage.picture.policies.unwrap_or_default();
         let mut policies = self.policies.unwrap_or(now);
-        policy_grid(ui, "policies", &mut policies);
+        policy_grid(ui, "policies", &mut policies, true);
         self.policies = Some(policies).filter(|p| *p != now);
         if apply(ui, self.policies.is_some()) {
             stage.commands.push(ViewCommand::SetPolicies(policies));
@@ -160,8 +165,8 @@ fn apply(ui: &mut Ui, changed: bool) -> bool {
     ui.add_enabled(changed, egui::Button::new("Apply from the next step on")).clicked()
 }
 
-/// A choice for each policy.
-pub fn policy_grid(ui: &mut Ui, id: &str, policies: &mut Policies) {
+/// A choice for each policy; that of guesses only for an engine that can make some.
+pub fn policy_grid(ui: &mut Ui, id: &str, policies: &mut Policies, guesses: bool) {
     Grid::new(id).num_columns(2).spacing(vec2(8.0, 3.0)).show(ui, |ui| {
         choose(
             ui,
@@ -221,7 +226,39 @@ pub fn policy_grid(ui: &mut Ui, id: &str, policies: &mut Policies) {
             &mut policies.prefix_cache,
             &[PrefixCache::On, PrefixCache::Off],
         );
+        if guesses {
+            choose(ui, "speculate", &mut policies.speculate, &[Speculate::Off, Speculate::NGRAM]);
+        }
+        numbers(ui, policies);
     });
+}
+
+/// Those of the policies that are numbers; 0 is none of it.
+fn numbers(ui: &mut Ui, policies: &mut Policies) {
+    let mut number = |name: &str, about: &str, value: &mut u64, most: u64| {
+        let label = ui.weak(name);
+        let edit = ui.add(DragValue::new(value).range(0..=most));
+        edit.labelled_by(label.id).on_hover_text(about);
+        ui.end_row();
+    };
+    // Rounded up: a target below a millisecond is not none.
+    let mut target =
+        policies.itl_target_micros.map_or(0, |micros| u64::from(micros.div_ceil(1000)));
+    let before = target;
+    let about = "How long a step may take: its tokens are chosen to keep to that. 0: no target.";
+    number("target, ms", about, &mut target, TARGET_MS_MAX);
+    if target != before {
+        policies.itl_target_micros = (target > 0).then_some(target as u32 * 1000);
+    }
+    let mut aging = policies.aging.unwrap_or(0);
+    let about = "Only those overtake one that waits who come before so many more tokens are \
+                 processed. 0: it may wait for ever.";
+    number("aging", about, &mut aging, 1 << 40);
+    policies.aging = (aging > 0).then_some(aging);
+    let mut passes = u64::from(policies.bypass_max);
+    let about = "How often one that does not fit the memory may be passed by one that does.";
+    number("passed at most", about, &mut passes, 1 << 20);
+    policies.bypass_max = passes as u32;
 }
 
 /// One policy, chosen from its values by their text forms.

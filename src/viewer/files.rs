@@ -22,9 +22,9 @@ pub fn read_recording(
 }
 
 /// The kept events, as `--record` writes them.
-pub fn to_jsonl(history: &History) -> Vec<u8> {
+pub fn to_jsonl(header: &Header, history: &History) -> Vec<u8> {
     written(|to| {
-        write_header(to, &Header::default())?;
+        write_header(to, header)?;
         history.events().try_for_each(|event| write_line(to, event))
     })
 }
@@ -40,7 +40,8 @@ pub fn to_csv(steps: &Steps) -> Vec<u8> {
         writeln!(
             to,
             "step,planned_micros,ran_micros,rows,decode,prefill,padding,budget,waiting,free_blocks,\
-             plan_micros,build_micros,device_micros,arrived,admitted,preempted,finished,refused"
+             plan_micros,build_micros,device_micros,kernel_micros,arrived,admitted,preempted,\
+             finished,refused,drafted,right"
         )?;
         steps.range(0, steps.len()).try_for_each(|row| csv_line(to, row))
     })
@@ -54,7 +55,9 @@ fn csv_line(to: &mut Vec<u8>, row: &StepRow) -> std::io::Result<()> {
         .into_iter()
         .chain(small.map(u64::from))
         .chain([row.plan_micros, row.build_micros, row.device_micros])
-        .chain(counts.map(u64::from));
+        .chain([row.device_parts().map_or(0, |parts| parts.0)])
+        .chain(counts.map(u64::from))
+        .chain([row.drafted, row.right].map(u64::from));
     for (at, field) in fields.enumerate() {
         write!(to, "{}{field}", if at > 0 { "," } else { "" })?;
     }

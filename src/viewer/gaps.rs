@@ -1,5 +1,6 @@
 //! Who a token waited for, in words: the parts of a wait, the largest first.
 
+use crate::base::duration;
 use crate::trace::{Gap, Parts};
 
 /// Sequences that are named for their prefill; more of them are others.
@@ -31,18 +32,10 @@ pub fn sentence(gap: &Gap) -> String {
         told.push((micros, what.to_string()));
     }
     told.retain(|t| t.0 > 0);
+    if told.is_empty() {
+        return format!("{}: with the token before it, a right guess", duration(gap.micros));
+    }
     told.sort_by_key(|t| std::cmp::Reverse(t.0));
     let parts = told.iter().map(|(micros, what)| format!("{} {what}", duration(*micros)));
     format!("{}: {}", duration(gap.micros), parts.collect::<Vec<_>>().join(", "))
-}
-
-/// A time for people: three digits and a unit.
-pub fn duration(micros: u64) -> String {
-    match micros {
-        0..1_000 => format!("{micros} µs"),
-        1_000..10_000 => format!("{:.1} ms", micros as f64 / 1e3),
-        10_000..1_000_000 => format!("{} ms", (micros + 500) / 1_000),
-        1_000_000..60_000_000 => format!("{:.1} s", micros as f64 / 1e6),
-        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
-    }
 }

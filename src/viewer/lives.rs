@@ -2,8 +2,8 @@
 //! tokens. A fold like the picture, but of the past instead of the present.
 
 use crate::base::{RequestId, SequenceId, TokenId};
-use crate::trace::{Attribution, Event, FinishReason, Gap, Picture, Stamped};
-use std::collections::BTreeMap;
+use crate::trace::{Asked, Attribution, Event, FinishReason, Gap, Picture, PreemptMethod, Stamped};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a sequence did between two moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,8 @@ pub enum Phase {
     Decode,
     /// In the queue again after it lost its place.
     Preempted,
+    /// The same, with what it had computed in host memory.
+    Swapped,
     /// In a slot without a row in the step.
     Held,
     /// Done, its slot computed for nothing until the batch ends.
@@ -107,6 +109,9 @@ pub struct Lives {
     all: BTreeMap<SequenceId, Life>,
     /// Sequences with a row in the step that runs.
     rows: Vec<SequenceId>,
+    /// Prompts, where the stream tells them, and how the answers are sampled.
+    prompts: BTreeMap<RequestId, Vec<TokenId>>,
+    asked: BTreeMap<RequestId, Box<Asked>>,
     attribution: Attribution,
 }
 
@@ -133,7 +138,11 @@ impl Lives {
                 ..Life::default()
             };
             if seen.slot.is_none() {
-                let phase = if seen.preemptions > 0 { Phase::Preempted } else { Phase::Queued };
+                let phase = match (seen.preemptions, seen.swapped) {
+                    (0, _) => Phase::Queued,
+                    (_, 0) => Phase::Preempted,
+                    _ => Phase::Swapped,
+                };
                 life.open(phase, &stamped(picture.micros));
             }
             (sequence, life)
@@ -143,6 +152,17 @@ impl Lives {
 
     pub fn get(&self, sequence: SequenceId) -> Option<&Life> {
         self.all.get(&sequence)
+    }
+
+    /// The tokens of a request's prompt, as far as they were told.
+    pub fn prompt(&self, request: RequestId) -> &[TokenId] {
+        self.prompts.get(&request).map_or(&[], Vec::as_slice)
+    }
+
+    /// What a request asked for, if that was told.
+    pub fn asked(&self, request: RequestId) -> Option<&Asked> {
+        // In a server's feed this is withheld: nothing real has no penalty at all.
+        self.asked.get(&request).map(Box::as_ref).filter(|asked| asked.repetition_penalty > 0.0)
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (SequenceId, &Life)> {
@@ -161,6 +181,7 @@ impl Lives {
     pub fn push(&mut self, stamped: &Stamped) {
         let gap = self.attribution.push(stamped);
         match stamped.event {
+            Event::RequestAsked { .. } | Event::PromptGiven { .. } => self.ask(&stamped.event),
             Event::RequestArrived {
                 request,
                 sequence,
@@ -191,6 +212,9 @@ impl Lives {
                 self.rows.push(sequence);
                 self.change(sequence, |life| row(life, stamped, start, len));
             }
+            Event::DraftsTried { sequence, right, .. } => {
+                self.change(sequence, |l| guessed(l, right))
+            }
             Event::RowPadded { sequence: Some(sequence), len, .. } => {
                 self.rows.push(sequence);
                 self.change(sequence, |life| padding(life, stamped, len));
@@ -210,18 +234,27 @@ impl Lives {
                 let (step, micros) = (stamped.step, stamped.micros);
                 life.tokens.extend(gap.map(|gap| TokenMark { token, step, micros, gap }));
             }),
-            Event::SequencePreempted { victim, lost, .. } => self.change(victim, |life| {
-                life.slot = None;
-                life.preemptions += 1;
-                life.lost = life.lost.saturating_add(lost);
-                life.open(Phase::Preempted, stamped);
-            }),
+            Event::SequencePreempted { victim, method, lost, .. } => {
+                self.change(victim, |life| preempted(life, stamped, method, lost));
+            }
             Event::SequenceFinished { sequence, reason, .. } => self.change(sequence, |life| {
                 if life.slot.is_none() {
                     life.close(stamped);
                 }
                 life.finished = Some((reason, stamped.step, stamped.micros));
             }),
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, event: &Event) {
+        match event {
+            Event::RequestAsked { request, asked, .. } => {
+                self.asked.insert(*request, asked.clone());
+            }
+            Event::PromptGiven { request, tokens } => {
+                self.prompts.entry(*request).or_default().extend(tokens);
+            }
             _ => {}
         }
     }
@@ -235,12 +268,23 @@ impl Lives {
     /// Drops what ended before `step`.
     pub fn forget_before(&mut self, step: u64) {
         self.all.retain(|_, life| life.finished.is_none_or(|f| f.1 >= step));
+        let kept: BTreeSet<RequestId> = self.all.values().map(|life| life.request).collect();
+        self.prompts.retain(|request, _| kept.contains(request));
+        self.asked.retain(|request, _| kept.contains(request));
         for life in self.all.values_mut() {
             let old = life.tokens.partition_point(|t| t.step < step);
             life.tokens.drain(..old);
             let old = life.slices.partition_point(|s| s.to_step < step);
             life.slices.drain(..old.min(life.slices.len().saturating_sub(1)));
         }
+    }
+}
+
+/// Of its row's guesses so many were right; the others leave nothing behind.
+fn guessed(life: &mut Life, right: u32) {
+    life.computed_once = life.computed_once.saturating_add(right);
+    if let Some(last) = life.slices.last_mut().filter(|s| s.phase == Phase::Decode) {
+        last.positions = last.positions.saturating_add(right);
     }
 }
 
@@ -258,6 +302,18 @@ fn padding(life: &mut Life, stamped: &Stamped, len: u32) {
     }
 }
 
+/// It lost its slot, and what it had computed with it, or not.
+fn preempted(life: &mut Life, stamped: &Stamped, method: PreemptMethod, lost: u32) {
+    life.slot = None;
+    life.preemptions += 1;
+    life.lost = life.lost.saturating_add(lost);
+    let phase = match method {
+        PreemptMethod::Recompute => Phase::Preempted,
+        PreemptMethod::Swap => Phase::Swapped,
+    };
+    life.open(phase, stamped);
+}
+
 /// A row of the step being planned.
 fn row(life: &mut Life, stamped: &Stamped, start: u32, len: u32) {
     let end = start.saturating_add(len);
@@ -269,7 +325,7 @@ fn row(life: &mut Life, stamped: &Stamped, start: u32, len: u32) {
     };
     life.computed_once = life.computed_once.max(end);
     let joins = life.slices.last().is_some_and(|last| {
-        let next = last.to_step == stamped.step || last.to_step + 1 == stamped.step;
+        let next = last.to_step == stamped.step || last.to_step.saturating_add(1) == stamped.step;
         phase == Phase::Decode && last.phase == phase && last.slot == life.slot && next
     });
     if !joins {

@@ -3,7 +3,12 @@
 //! the same.
 
 use crate::base::SequenceId;
-use egui::{Color32, Mesh, Pos2, Rect, Sense, Ui, Visuals, pos2, vec2};
+use egui::accesskit::Role;
+use egui::text::{LayoutJob, TextWrapping};
+use egui::{
+    Align2, Color32, FontId, Mesh, Painter, Pos2, Rect, Sense, TextStyle, Ui, Visuals, WidgetInfo,
+    pos2, vec2,
+};
 
 /// Okabe and Ito's colours but black, which the dark theme could not show.
 const OWNERS: [Color32; 7] = [
@@ -21,6 +26,7 @@ pub const DECODE: Color32 = OWNERS[2];
 pub const PREFILL: Color32 = OWNERS[1];
 pub const PADDING: Color32 = Color32::from_rgb(0x8A, 0x8A, 0x8A);
 pub const PREEMPTED: Color32 = OWNERS[5];
+pub const SWAPPED: Color32 = OWNERS[6];
 pub const QUEUED: Color32 = OWNERS[0];
 pub const FINISHED: Color32 = OWNERS[4];
 
@@ -31,9 +37,28 @@ pub fn owner(sequence: SequenceId) -> Color32 {
 
 /// Black or white, whichever is read better on `back`.
 pub fn ink_on(back: Color32) -> Color32 {
-    let [r, g, b, _] = back.to_array().map(f32::from);
-    let luma = 0.299 * r + 0.587 * g + 0.114 * b;
-    if luma > 120.0 { Color32::BLACK } else { Color32::WHITE }
+    let [black, white] = [Color32::BLACK, Color32::WHITE].map(|ink| contrast(ink, back));
+    if black >= white { Color32::BLACK } else { Color32::WHITE }
+}
+
+/// How well one colour is told from another, 1 to 21 (Web Content Accessibility Guidelines 2.2).
+pub fn contrast(a: Color32, b: Color32) -> f32 {
+    let luminance = |color: Color32| {
+        let [r, g, b, _] = egui::Rgba::from(color).to_array();
+        0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    a.max(b) / a.min(b)
+}
+
+/// `color` as letters on `back`: brought nearer to black or white until it is told from it as well
+/// as small letters want to be.
+pub fn readable(color: Color32, back: Color32) -> Color32 {
+    // 4.5, and a little for the stripes of tables.
+    const WANTED: f32 = 5.0;
+    let ink = ink_on(back);
+    let mut mixes = (0..=10).map(|tenths| color.lerp_to_gamma(ink, tenths as f32 / 10.0));
+    mixes.find(|&mixed| contrast(mixed, back) >= WANTED).unwrap_or(ink)
 }
 
 /// `color` over the panel, so strong.
@@ -83,6 +108,51 @@ pub fn hatch(mesh: &mut Mesh, rect: Rect, color: Color32) {
     }
 }
 
+/// Level lines over `rect`: it lies in host memory.
+pub fn stripes(mesh: &mut Mesh, rect: Rect, color: Color32) {
+    let (gap, width) = (4.0, 1.2);
+    let mut y = rect.min.y + gap / 2.0;
+    while y + width <= rect.max.y {
+        let line = Rect::from_min_max(pos2(rect.min.x, y), pos2(rect.max.x, y + width));
+        mesh.add_colored_rect(line, color);
+        y += gap;
+    }
+}
+
+/// One line of text from its left centre on, elided where `width` ends; true when it was.
+pub fn line(
+    painter: &Painter,
+    left: Pos2,
+    width: f32,
+    text: impl ToString,
+    (size, color): (f32, Color32),
+) -> bool {
+    let font = FontId::proportional(size);
+    let mut job = LayoutJob::simple_singleline(text.to_string(), font, color);
+    job.wrap = TextWrapping::truncate_at_width(width.max(0.0));
+    let galley = painter.layout_job(job);
+    let elided = galley.elided;
+    painter.galley(left - vec2(0.0, galley.size().y / 2.0), galley, color);
+    elided
+}
+
+/// Text with what is behind it covered in `back`, where that is a pattern.
+pub fn plated(
+    painter: &Painter,
+    at: Pos2,
+    align: Align2,
+    text: impl ToString,
+    font: FontId,
+    (ink, back): (Color32, Option<Color32>),
+) {
+    let galley = painter.layout_no_wrap(text.to_string(), font, ink);
+    let rect = align.anchor_size(at, galley.size());
+    if let Some(back) = back {
+        painter.rect_filled(rect.expand2(vec2(1.5, -1.0)), 2.0, back);
+    }
+    painter.galley(rect.min, galley, ink);
+}
+
 /// A straight line as a thin quad.
 pub fn stroke(mesh: &mut Mesh, a: Pos2, b: Pos2, width: f32, color: Color32) {
     let along = b - a;
@@ -124,7 +194,13 @@ pub fn wedge(mesh: &mut Mesh, tip: Pos2, size: f32, down: bool, color: Color32) 
 
 /// A patch of colour and what it stands for.
 pub fn legend(ui: &mut Ui, name: &str, color: Color32) {
-    let (rect, _) = ui.allocate_exact_size(vec2(10.0, 10.0), Sense::hover());
-    ui.painter().rect_filled(rect, 2.0, color);
-    ui.weak(name);
+    let text = ui.visuals().weak_text_color();
+    let font = TextStyle::Body.resolve(ui.style());
+    let galley = ui.painter().layout_no_wrap(name.to_string(), font, text);
+    // One piece: the patch never stands at the end of one line and its name on the next.
+    let (rect, response) = ui.allocate_exact_size(galley.size() + vec2(16.0, 0.0), Sense::hover());
+    let patch = Rect::from_center_size(rect.left_center() + vec2(5.0, 0.0), vec2(10.0, 10.0));
+    ui.painter().rect_filled(patch, 2.0, color);
+    ui.painter().galley(rect.min + vec2(16.0, 0.0), galley, text);
+    response.widget_info(|| WidgetInfo::labeled(Role::Label, true, name));
 }

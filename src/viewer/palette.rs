@@ -3,6 +3,9 @@
 use super::actions::Action;
 use egui::{Context, Key, Modal, Modifiers, ScrollArea, TextEdit};
 
+/// Height of the list at most.
+const HEIGHT: f32 = 320.0;
+
 #[derive(Default)]
 pub struct Palette {
     pub open: bool,
@@ -43,7 +46,9 @@ impl Palette {
             if edit.changed() {
                 self.chosen = 0;
             }
-            ScrollArea::vertical().max_height(320.0).show(ui, |ui| {
+            // As high as what was found, whatever was found before.
+            let area = ScrollArea::vertical().max_height(HEIGHT).min_scrolled_height(HEIGHT);
+            area.show(ui, |ui| {
                 for (at, (action, name)) in found.iter().enumerate() {
                     let button = egui::Button::selectable(at == self.chosen, name.as_str())
                         .shortcut_text(action.key_text());

@@ -2,17 +2,19 @@
 //! is dragged to go through time.
 
 use super::actions::Action;
-use super::gaps::duration;
 use super::paint;
 use super::stage::{Stage, describe, is_read};
 use super::steps::{Marks, StepRow};
 use super::time::Play;
+use super::why;
+use crate::base::duration;
+use crate::trace::{Event, Stamped};
 use egui::{Button, Mesh, Rect, Sense, Shape, Slider, Ui, pos2, vec2};
 
 /// Returns what was asked for with the buttons.
 pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) -> Option<Action> {
     let mut wish = None;
-    ui.horizontal(|ui| {
+    ui.horizontal_wrapped(|ui| {
         for (text, action, about) in [
             ("Oldest", Action::Home, "To the oldest kept step"),
             ("−1", Action::Shift(-1), "One step back"),
@@ -39,9 +41,11 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) -> Option<Action> {
         ui.label(format!("step {} of {newest}", stage.picture.step));
         ui.weak(duration(stage.picture.micros));
         let oldest = stage.history.oldest_step();
-        if stage.history.forgotten() > 0 {
-            ui.weak(format!("oldest kept step: {oldest}"))
-                .on_hover_text("Memory is bounded: older events made room for newer ones.");
+        if oldest > 0 {
+            ui.weak(format!("oldest kept step: {oldest}")).on_hover_text(
+                "Memory is bounded: older events made room for newer ones, or came before this \
+                 window looked.",
+            );
         }
         let label = ui.weak("speed");
         let slider = Slider::new(&mut stage.time.speed, 0.05..=20.0).logarithmic(true).suffix("×");
@@ -63,10 +67,13 @@ fn strip(ui: &mut Ui, stage: &mut Stage<'_>) {
     let width = rect.width();
     let x = |index: usize| rect.min.x + width * (index as f32 + 0.5) / count as f32;
     let columns = (width as usize).clamp(1, count);
+    let steps = |column: usize| {
+        let from = column * count / columns;
+        (from, ((column + 1) * count / columns).max(from + 1))
+    };
     let mut mesh = Mesh::default();
     for column in 0..columns {
-        let from = column * count / columns;
-        let to = ((column + 1) * count / columns).max(from + 1);
+        let (from, to) = steps(column);
         let sum = condense(stage.steps.range(from, to));
         let area = Rect::from_min_max(
             pos2(rect.min.x + width * column as f32 / columns as f32, rect.max.y - 16.0 * sum.full),
@@ -95,12 +102,16 @@ fn strip(ui: &mut Ui, stage: &mut Stage<'_>) {
     painter.vline(x(at), rect.y_range(), (2.0, ui.visuals().strong_text_color()));
     if let Some(pointer) = response.interact_pointer_pos().or(response.hover_pos()) {
         let part = ((pointer.x - rect.min.x) / width).clamp(0.0, 1.0);
-        let index = ((part * count as f32) as usize).min(count - 1);
-        if let Some(row) = stage.steps.get(index).copied() {
+        // Of the steps below the pointer, the first with a mark.
+        let (from, to) = steps(((part * columns as f32) as usize).min(columns - 1));
+        let marked = stage.steps.range(from, to).find(|row| row.marks != Marks::default());
+        if let Some(row) = marked.or(stage.steps.get(from)).copied() {
             if response.clicked() || response.dragged() {
                 stage.time.go(row.step, stage.steps);
             }
-            response.on_hover_text_at_pointer(tell(&row));
+            let rare = |stamped: &&Stamped| is_rare(&stamped.event);
+            let why = why::told(stage.decisions.of_steps(row.step, row.step).filter(rare));
+            response.on_hover_text_at_pointer(tell(&row) + &why);
         }
     }
     if is_read(ui) {
@@ -108,6 +119,18 @@ fn strip(ui: &mut Ui, stage: &mut Stage<'_>) {
         let label = format!("time, step {} of {newest}", stage.picture.step);
         describe(ui, "strip", rect, label);
     }
+}
+
+/// What is told in full where its mark stands; admissions and ends are many.
+fn is_rare(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::SequencePreempted { .. }
+            | Event::RequestRefused { .. }
+            | Event::LimitsChanged { .. }
+            | Event::PoliciesChanged { .. }
+            | Event::EventsDropped { .. }
+    )
 }
 
 /// "step 12: 2 admitted, 1 preempted".
@@ -124,6 +147,9 @@ fn tell(row: &StepRow) -> String {
         if count > 0 {
             text += &format!("\n{count} {what}");
         }
+    }
+    if marks.changed {
+        text += "\nlimits or policies changed (bar)";
     }
     text
 }

@@ -8,6 +8,7 @@ use super::drive::Drive;
 use super::files::{to_csv, to_jsonl, to_perfetto};
 use super::kernels::{self, Kernels};
 use super::lives::Lives;
+use super::paint;
 use super::palette::Palette;
 use super::shot::{self, Shot};
 use super::source::{EngineState, Note, Source, Words};
@@ -17,18 +18,22 @@ use super::time::{Play, Time};
 use super::view::{View, first_layout};
 use super::what_if::{self, Comparison, WhatIf};
 use super::why::{self, Decisions};
-use super::{blocks, composition, counters, details, queue, scrub, slots, text, timeline};
+use super::{blocks, composition, counters, details, queue, scrub, slots, text, timeline, top};
 use crate::base::RequestId;
-use crate::trace::{Cursor, History, Picture, Stamped};
-use egui::{Context, Frame, Margin, Panel, RichText, Ui, WidgetText};
+use crate::trace::{Cursor, Header, History, Picture, Stamped};
+use egui::{Color32, Context, Frame, Label, Margin, Panel, RichText, Ui, WidgetText};
 use egui_tiles::{SimplificationOptions, TileId, Tree, UiResponse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bytes of a stream that are kept, about.
 const HISTORY_BYTES: usize = if cfg!(target_arch = "wasm32") { 96 << 20 } else { 512 << 20 };
-/// Complaints shown at once.
-const PROBLEMS_MAX: usize = 3;
+/// Width of the panels at both sides at least.
+const SIDE_MIN: f32 = 150.0;
+/// Width of the first run's hint: each of its three sentences takes one line.
+const HINT: f32 = 520.0;
+/// Complaints and answers shown at once.
+const TOLD_MAX: usize = 3;
 
 /// What outlives the program.
 #[derive(Serialize, Deserialize)]
@@ -49,7 +54,10 @@ pub struct Viewer {
     what_if: WhatIf,
     words: Option<Words>,
     prompts: BTreeMap<RequestId, String>,
-    problems: Vec<String>,
+    /// What the person is told, and whether it is a complaint.
+    told: Vec<(bool, String)>,
+    /// What an export of the stream begins with.
+    header: Header,
     focus: Focus,
     time: Time,
     window: Option<Window>,
@@ -75,7 +83,8 @@ impl Default for Viewer {
             what_if: WhatIf::default(),
             words: None,
             prompts: BTreeMap::new(),
-            problems: Vec::new(),
+            told: Vec::new(),
+            header: Header::default(),
             focus: Focus::default(),
             time: Time::default(),
             window: None,
@@ -96,6 +105,14 @@ impl Viewer {
             style.spacing.item_spacing = egui::vec2(6.0, 4.0);
             style.interaction.tooltip_delay = 0.15;
             style.interaction.selectable_labels = false;
+            // egui's own are too pale for the small letters here.
+            let (text, weak) = if style.visuals.dark_mode { (190, 145) } else { (50, 100) };
+            style.visuals.widgets.noninteractive.fg_stroke.color = Color32::from_gray(text);
+            style.visuals.weak_text_color = Some(Color32::from_gray(weak));
+            let back = style.visuals.panel_fill;
+            for color in [&mut style.visuals.warn_fg_color, &mut style.visuals.error_fg_color] {
+                *color = paint::readable(*color, back);
+            }
         });
     }
 
@@ -103,9 +120,15 @@ impl Viewer {
     pub fn open(&mut self, source: Source, words: Option<Words>) {
         let fresh = Self::default();
         self.chats.source_changed();
+        self.what_if.source_changed();
         // A run of a comparison is looked into from there, and back.
         let keep = matches!(source, Source::Simulation { .. });
+        let header = match keep {
+            true => Header::simulated(self.header.block_picos()),
+            false => Header::default(),
+        };
         *self = Self {
+            header,
             what_if: if keep { std::mem::take(&mut self.what_if) } else { fresh.what_if },
             source,
             words,
@@ -119,9 +142,26 @@ impl Viewer {
         };
     }
 
-    /// What a recording's header says that moving a block took, for [`ViewCommand::WhatIf`].
-    pub fn set_block_picos(&mut self, block_picos: u64) {
-        self.what_if.block_picos = block_picos;
+    /// Shows a simulated run, whole: one of the comparison at hand, which stays.
+    pub fn show_run(&mut self, name: String, events: &[Stamped]) {
+        self.engine = EngineState::Absent;
+        self.open(Source::Simulation { name }, None);
+        events.iter().for_each(|event| self.push(event));
+    }
+
+    /// Shows the made-up traffic to a large device, with nothing of what was shown before.
+    pub fn show_scene(&mut self, events: &[Stamped]) {
+        self.open(Source::Nothing, None);
+        self.show_run("8B on an H100".to_string(), events);
+    }
+
+    /// What is known of how the source was made: for exports, and for [`ViewCommand::WhatIf`].
+    pub fn set_header(&mut self, header: Header) {
+        self.header = header;
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
     }
 
     /// The answer to [`ViewCommand::WhatIf`]; `None` where it failed, which a note tells.
@@ -180,12 +220,15 @@ impl Viewer {
             }
             Note::Taken { ticket, request } => self.chats.taken(ticket, request),
             Note::Refused { ticket, why } => self.chats.refused(ticket, why),
-            Note::Problem(text) => {
-                self.problems.push(text);
-                let over = self.problems.len().saturating_sub(PROBLEMS_MAX);
-                self.problems.drain(..over);
-            }
+            Note::Problem(text) => self.tell(true, text),
+            Note::Told(text) => self.tell(false, text),
         }
+    }
+
+    fn tell(&mut self, complaint: bool, text: String) {
+        self.told.push((complaint, text));
+        let over = self.told.len().saturating_sub(TOLD_MAX);
+        self.told.drain(..over);
     }
 
     /// Stands at `step`.
@@ -224,7 +267,10 @@ impl Viewer {
     /// Takes up what [`Self::saved`] gave; text of another version is left alone.
     pub fn restore(&mut self, text: &str) {
         if let Ok(saved) = serde_json::from_str::<Saved>(text) {
-            self.layout = saved.layout;
+            // One that was saved before a view was added would hide it.
+            if View::ALL.into_iter().all(|view| saved.layout.tiles.find_pane(&view).is_some()) {
+                self.layout = saved.layout;
+            }
             self.hint = !saved.hint_seen;
         }
     }
@@ -247,20 +293,33 @@ impl Viewer {
 
     /// One frame of everything.
     pub fn show(&mut self, ui: &mut Ui) {
+        let dt = ui.input(|i| f64::from(i.stable_dt)).min(0.1);
+        self.time.advance(dt, &self.steps);
+        self.show_moment(ui);
+    }
+
+    /// The same while time stands still, as for a picture.
+    pub fn show_moment(&mut self, ui: &mut Ui) {
         let ctx = ui.ctx().clone();
+        take_clicks_of_slow_frames(&ctx);
         let mut actions = Action::pressed(&ctx);
         actions.extend(self.palette.show(&ctx));
-        let dt = ctx.input(|i| f64::from(i.stable_dt)).min(0.1);
-        self.time.advance(dt, &self.steps);
         self.dropped(&ctx);
-        Panel::top("top").show(ui, |ui| actions.extend(self.top(ui)));
-        self.problems(ui);
+        Panel::top("top").show(ui, |ui| {
+            actions.extend(top::show(ui, &self.source, &self.engine));
+        });
+        self.notes(ui);
         let (mut stage, parts) = self.stage();
         Panel::bottom("time").show(ui, |ui| actions.extend(scrub::show(ui, &mut stage)));
-        Panel::left("drive").default_size(214.0).size_range(150.0..=420.0).show(ui, |ui| {
+        // In a narrow window the views come first.
+        let width = ui.available_width();
+        let sides = [0.22, 0.24].map(|part| (width * part).max(SIDE_MIN));
+        let left = SIDE_MIN..=sides[0].min(420.0);
+        Panel::left("drive").default_size(232.0).size_range(left).show(ui, |ui| {
             parts.drive.show(ui, &mut stage, parts.engine);
         });
-        Panel::right("details").default_size(236.0).size_range(150.0..=520.0).show(ui, |ui| {
+        let right = SIDE_MIN..=sides[1].min(520.0);
+        Panel::right("details").default_size(236.0).size_range(right).show(ui, |ui| {
             details::show(ui, &mut stage);
         });
         let fill = ui.visuals().panel_fill;
@@ -296,6 +355,8 @@ impl Viewer {
             time: &mut self.time,
             window: &mut self.window,
             commands: &mut self.commands,
+            live: self.source.is_live()
+                && matches!(self.engine, EngineState::Running | EngineState::Paused),
         };
         let parts = Parts {
             drive: &mut self.drive,
@@ -304,87 +365,35 @@ impl Viewer {
             rest: Rest {
                 kernels: &self.kernels,
                 what_if: &mut self.what_if,
+                block_picos: self.header.block_picos(),
                 chats: &mut self.chats,
-                live: matches!(self.source, Source::Engine { .. })
-                    && self.engine == EngineState::Running,
             },
         };
         (stage, parts)
     }
 
-    fn top(&mut self, ui: &mut Ui) -> Vec<Action> {
-        let mut wishes = Vec::new();
-        ui.horizontal(|ui| {
-            ui.strong("tilewright");
-            ui.separator();
-            ui.label(self.source.title());
-            ui.separator();
-            let (word, color) = match &self.engine {
-                EngineState::Absent => ("no engine".to_string(), ui.visuals().weak_text_color()),
-                EngineState::Loading(stage) => {
-                    (format!("loading: {stage}"), ui.visuals().text_color())
-                }
-                EngineState::Running => ("engine runs".to_string(), ui.visuals().text_color()),
-                EngineState::Paused => ("engine paused".to_string(), ui.visuals().warn_fg_color),
-                EngineState::Failed(_) => {
-                    ("engine failed".to_string(), ui.visuals().error_fg_color)
-                }
-            };
-            ui.colored_label(color, RichText::new(word).strong());
-            let mut button = |ui: &mut Ui, text: &str, action: Action, enabled: bool| {
-                let hint = action.key_text();
-                let button = ui.add_enabled(enabled, egui::Button::new(text));
-                if button.on_hover_text(hint).clicked() {
-                    wishes.push(action);
-                }
-            };
-            if self.source.is_live() {
-                let paused = self.engine == EngineState::Paused;
-                let usable = paused || self.engine == EngineState::Running;
-                let text = if paused { "Let the engine go on" } else { "Pause the engine" };
-                button(ui, text, Action::PauseEngine, usable);
-                button(ui, "One step", Action::StepEngine, paused);
-            }
-            ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
-                button(ui, "All actions", Action::Palette, true);
-                button(ui, "Light / dark", Action::Theme, true);
-                ui.menu_button("Export", |ui| {
-                    for (text, export) in [
-                        ("Events as JSON lines", Export::Jsonl),
-                        ("Steps as CSV", Export::Csv),
-                        ("Timeline for ui.perfetto.dev", Export::Perfetto),
-                        ("Picture of the block map", Export::Png(View::Blocks)),
-                        ("Picture of the timeline", Export::Png(View::Timeline)),
-                    ] {
-                        button(ui, text, Action::Export(export), true);
-                    }
-                });
-                button(ui, "Open…", Action::Open, true);
-            });
-        });
-        wishes
-    }
-
     /// Complaints, and why an engine failed: the window stays.
-    fn problems(&mut self, ui: &mut Ui) {
+    fn notes(&mut self, ui: &mut Ui) {
         let failed = match &self.engine {
             EngineState::Failed(why) => Some(why.clone()),
             _ => None,
         };
-        if failed.is_none() && self.problems.is_empty() {
+        if failed.is_none() && self.told.is_empty() {
             return;
         }
         Panel::top("problems").show(ui, |ui| {
             let color = ui.visuals().error_fg_color;
             if let Some(why) = failed {
-                ui.colored_label(color, format!("The engine has failed: {why}"));
+                let text = RichText::new(format!("The engine has failed: {why}")).color(color);
+                ui.add(Label::new(text).wrap());
                 ui.weak("What it did until then can still be looked at. Open a model to go on.");
             }
-            for problem in &self.problems {
-                ui.colored_label(color, problem);
+            for (complaint, text) in &self.told {
+                let color = if *complaint { color } else { ui.visuals().text_color() };
+                ui.add(Label::new(RichText::new(text).color(color)).wrap());
             }
-            if !self.problems.is_empty() && ui.small_button("Dismiss").clicked() {
-                self.problems.clear();
+            if !self.told.is_empty() && ui.small_button("Dismiss").clicked() {
+                self.told.clear();
             }
         });
     }
@@ -403,7 +412,8 @@ impl Viewer {
         let window = egui::Window::new("How to read the block map")
             .anchor(egui::Align2::CENTER_CENTER, [0.0, 0.0])
             .collapsible(false)
-            .resizable(false);
+            .resizable(false)
+            .default_width(HINT);
         window.show(ctx, |ui| {
             ui.label("Each cell is a block of KV cache; its colour and number name the sequence.");
             ui.label("It fills from below as positions are computed; hatched cells are shared.");
@@ -420,7 +430,10 @@ impl Viewer {
             Action::TogglePlay => self.time.toggle(&self.steps),
             Action::Shift(by) => self.time.shift(by, &self.steps),
             Action::Home => self.time.home(&self.steps),
-            Action::Follow => self.time.follow(),
+            Action::Follow => {
+                self.time.follow();
+                self.window = None;
+            }
             Action::PauseEngine => {
                 let pause = self.engine == EngineState::Running;
                 if pause || self.engine == EngineState::Paused {
@@ -429,7 +442,10 @@ impl Viewer {
             }
             Action::StepEngine => self.commands.push(ViewCommand::StepEngine),
             Action::Palette => self.palette.toggle(),
-            Action::Unpin => self.focus.pinned = None,
+            Action::Unpin => {
+                self.focus.pinned = None;
+                self.what_if.unpin();
+            }
             Action::Show(view) => {
                 self.layout
                     .make_active(|_, tile| matches!(tile, egui_tiles::Tile::Pane(v) if *v == view));
@@ -454,14 +470,19 @@ impl Viewer {
 
     fn export(&mut self, export: Export, ctx: &Context) {
         let (name, bytes) = match export {
-            Export::Jsonl => ("run.jsonl".to_string(), to_jsonl(&self.history)),
+            Export::Jsonl => ("run.jsonl".to_string(), to_jsonl(&self.header, &self.history)),
             Export::Csv => ("steps.csv".to_string(), to_csv(&self.steps)),
             Export::Perfetto => ("timeline.json".to_string(), to_perfetto(&self.history)),
             Export::Png(view) => {
                 let dark = ctx.theme() == egui::Theme::Dark;
-                let shot = Shot { view: Some(view), dark, ..Shot::default() };
+                let size = ctx.content_rect().size();
+                let (width, height) = match view {
+                    None => (size.x.round() as u32, size.y.round() as u32),
+                    Some(_) => (Shot::default().width, Shot::default().height),
+                };
+                let shot = Shot { view, width, height, scale: ctx.pixels_per_point(), dark };
                 match shot::render(self, &shot).to_png() {
-                    Ok(bytes) => (format!("{}.png", view.name()), bytes),
+                    Ok(bytes) => (format!("{}.png", view.map_or("window", View::name)), bytes),
                     Err(error) => return self.note(Note::Problem(error.to_string())),
                 }
             }
@@ -482,9 +503,9 @@ struct Parts<'a> {
 struct Rest<'a> {
     kernels: &'a Kernels,
     what_if: &'a mut WhatIf,
+    /// What the source says that moving a block takes; 0 if nothing does.
+    block_picos: u64,
     chats: &'a mut Chats,
-    /// An engine is here to answer.
-    live: bool,
 }
 
 struct Panes<'a, 'b> {
@@ -520,7 +541,15 @@ fn show_view(ui: &mut Ui, stage: &mut Stage<'_>, rest: &mut Rest<'_>, view: View
         View::Text => text::show(ui, stage),
         View::Kernels => kernels::show(ui, stage, rest.kernels),
         View::Why => why::show(ui, stage),
-        View::Chats => rest.chats.show(ui, stage, rest.live),
-        View::WhatIf => what_if::show(ui, stage, rest.what_if),
+        View::Chats => rest.chats.show(ui, stage),
+        View::WhatIf => what_if::show(ui, stage, rest.what_if, rest.block_picos),
     }
+}
+
+/// What is held for longer is no click; where a frame takes as long, nothing ever was one.
+const CLICK_SECONDS: f64 = 0.8;
+
+fn take_clicks_of_slow_frames(ctx: &Context) {
+    let frame = ctx.input(|i| f64::from(i.unstable_dt));
+    ctx.options_mut(|o| o.input_options.max_click_duration = CLICK_SECONDS.max(3.0 * frame));
 }

@@ -48,7 +48,7 @@ pub fn render(viewer: &mut Viewer, shot: &Shot) -> Image {
         }
         let output = ctx.run_ui(input, |ui| match shot.view {
             Some(view) => viewer.show_one(ui, view),
-            None => viewer.show(ui),
+            None => viewer.show_moment(ui),
         });
         drawn = ctx.tessellate(output.shapes, output.pixels_per_point);
         raster.update(output.textures_delta);

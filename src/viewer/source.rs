@@ -52,7 +52,7 @@ pub enum EngineState {
     Failed(String),
 }
 
-/// What the events do not tell: the prompts that were typed here, and complaints.
+/// What the events do not tell: the prompts that were typed here, complaints, and what is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// The text of a request's prompt.
@@ -63,4 +63,6 @@ pub enum Note {
     Refused { ticket: u64, why: String },
     /// Something went wrong, in words for the person.
     Problem(String),
+    /// Something that was asked for is done.
+    Told(String),
 }

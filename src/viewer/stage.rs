@@ -7,8 +7,8 @@ use super::source::Words;
 use super::steps::Steps;
 use super::time::Time;
 use super::why::Decisions;
-use crate::base::{BlockId, RequestId, SequenceId};
-use crate::trace::{History, Picture};
+use crate::base::{BlockId, RequestId, SequenceId, TokenId};
+use crate::trace::{History, Picture, WITHHELD};
 use egui::accesskit::{Node, Rect as NodeRect, Role};
 use egui::{Id, Rect, Ui};
 use std::collections::BTreeMap;
@@ -18,7 +18,20 @@ use std::collections::BTreeMap;
 pub enum Mark {
     Sequence(SequenceId),
     Block(BlockId),
+    /// What will be the block at an index of a sequence's table, while it lies in host memory.
+    Host(SequenceId, u32),
     Step(u64),
+}
+
+impl Mark {
+    /// The sequence it belongs to.
+    pub fn sequence(self, picture: &Picture) -> Option<SequenceId> {
+        match self {
+            Self::Sequence(sequence) | Self::Host(sequence, _) => Some(sequence),
+            Self::Block(block) => picture.blocks.get(block.index())?.owner,
+            Self::Step(_) => None,
+        }
+    }
 }
 
 /// What is pointed at and what is pinned. Hovering in this frame shows in the next one, so that
@@ -55,11 +68,7 @@ impl Focus {
 
     /// The sequence that is lit: the marked one, or the owner of the marked block.
     pub fn sequence(&self, picture: &Picture) -> Option<SequenceId> {
-        match self.mark()? {
-            Mark::Sequence(sequence) => Some(sequence),
-            Mark::Block(block) => picture.blocks.get(block.index())?.owner,
-            Mark::Step(_) => None,
-        }
+        self.mark()?.sequence(picture)
     }
 }
 
@@ -68,6 +77,8 @@ impl Focus {
 pub struct Window {
     pub from: f64,
     pub to: f64,
+    /// The moment that was shown when it was drawn last: another one is brought into sight.
+    pub at: f64,
 }
 
 /// Everything for one frame of one view.
@@ -83,11 +94,16 @@ pub struct Stage<'a> {
     pub time: &'a mut Time,
     pub window: &'a mut Option<Window>,
     pub commands: &'a mut Vec<ViewCommand>,
+    /// An engine is here to answer and to be driven.
+    pub live: bool,
 }
 
 impl Stage<'_> {
-    /// The text of a token, or its id.
-    pub fn word(&self, token: u32) -> String {
+    /// The text of a token, or its id, or a dot where it is not told.
+    pub fn word(&self, token: TokenId) -> String {
+        if token == WITHHELD {
+            return "·".to_string();
+        }
         let text = self.words.and_then(|words| words(token));
         text.unwrap_or_else(|| format!("[{token}]"))
     }
@@ -118,6 +134,11 @@ impl Stage<'_> {
         let micros = last.micros.saturating_sub(first.micros);
         (micros > 0).then(|| (recent.len() - 1) as f64 * 1e6 / micros as f64)
     }
+}
+
+/// Leaves room for the bar of the scroll area around it, which lies over its content.
+pub fn beside_bar(ui: &mut Ui) {
+    ui.set_max_width(ui.available_width() - ui.spacing().scroll.bar_width);
 }
 
 /// True while somebody reads the accessible tree; only then is it worth building.

@@ -25,6 +25,9 @@ pub struct StepRow {
     pub ran_micros: u64,
     pub rows: u32,
     pub decode: u32,
+    /// Of `decode`, guesses, and those of them that were right; 0 until that is told.
+    pub drafted: u32,
+    pub right: u32,
     pub prefill: u32,
     pub padding: u32,
     pub budget: u32,
@@ -33,12 +36,27 @@ pub struct StepRow {
     pub plan_micros: u64,
     pub build_micros: u64,
     pub device_micros: u64,
+    /// Of the device's time, that of its kernels; 0 where they are not timed.
+    pub kernel_nanos: u64,
     pub marks: Marks,
 }
 
 impl StepRow {
     pub fn tokens(&self) -> u32 {
         self.decode.saturating_add(self.prefill).saturating_add(self.padding)
+    }
+
+    /// Guesses that were not right, or of which that is not known yet.
+    pub fn wrong(&self) -> u32 {
+        self.drafted.saturating_sub(self.right)
+    }
+
+    /// Of the device's time, that of kernels, and the rest, which is the way there and back: known
+    /// where kernels are timed.
+    pub fn device_parts(&self) -> Option<(u64, u64)> {
+        // Kernels that took longer than their step are a lie of the clock.
+        let kernels = (self.kernel_nanos / 1000).min(self.device_micros);
+        (self.kernel_nanos > 0).then_some((kernels, self.device_micros - kernels))
     }
 
     /// Plan, build and device together.
@@ -85,14 +103,31 @@ impl Steps {
                 self.rows.push_back(row);
             }
             Event::StepRan { step, plan_micros, build_micros, device_micros } => {
-                let Some(row) = self.rows.back_mut().filter(|r| r.step == step) else { return };
+                let Some(row) = self.of(step) else { return };
                 row.ran_micros = stamped.micros;
                 row.plan_micros = plan_micros;
                 row.build_micros = build_micros;
                 row.device_micros = device_micros;
             }
+            Event::KernelTimed { nanos, .. } => {
+                let Some(row) = self.of(stamped.step) else { return };
+                row.kernel_nanos = row.kernel_nanos.saturating_add(nanos);
+            }
+            Event::RowDrafted { len, .. } => {
+                let Some(row) = self.of(stamped.step) else { return };
+                row.drafted = row.drafted.saturating_add(len);
+            }
+            Event::DraftsTried { right, .. } => {
+                let Some(row) = self.of(stamped.step) else { return };
+                row.right = row.right.saturating_add(right);
+            }
             _ => self.mark(stamped),
         }
+    }
+
+    /// The row of the step that runs.
+    fn of(&mut self, step: u64) -> Option<&mut StepRow> {
+        self.rows.back_mut().filter(|r| r.step == step)
     }
 
     /// Decisions of a plan are stamped with its step but come before its row: they wait in `early`.

@@ -1,19 +1,15 @@
 //! What a sequence wrote: every token on the colour of the time it took, with whom it waited for.
 
 use super::counters::go_to;
-use super::gaps::{self, duration};
+use super::gaps;
 use super::paint;
-use super::stage::{Mark, Stage};
-use crate::base::SequenceId;
-use egui::{RichText, ScrollArea, Sense, Ui, vec2};
+use super::stage::Stage;
+use crate::base::{SequenceId, counted, duration};
+use egui::{Color32, Mesh, Rect, RichText, ScrollArea, Sense, Shape, Ui, pos2, vec2};
 
 /// The sequence in focus, or the one that wrote last.
 fn chosen(stage: &Stage<'_>) -> Option<SequenceId> {
-    let focus = stage.focus.pinned.and_then(|mark| match mark {
-        Mark::Sequence(id) => Some(id),
-        Mark::Block(block) => stage.picture.blocks.get(block.index())?.owner,
-        Mark::Step(_) => None,
-    });
+    let focus = stage.focus.pinned.and_then(|mark| mark.sequence(stage.picture));
     focus.filter(|id| stage.lives.get(*id).is_some()).or_else(|| {
         let shown = stage.lives.iter().filter_map(|(id, life)| {
             let at = stage.tokens_shown(life).checked_sub(1)?;
@@ -33,9 +29,10 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     let mut gaps: Vec<u64> = (1..shown).filter_map(|i| life.gap_micros(i)).collect();
     gaps.sort_unstable();
     let most = gaps.last().copied().unwrap_or(1).max(1);
+    let heat = Heat::of(&gaps);
     ui.horizontal(|ui| {
         ui.strong(format!("sequence {id}"));
-        ui.label(format!("{shown} tokens"));
+        ui.label(counted(shown as u64, "token"));
         if let Some(first) = life.gap_micros(0).filter(|_| shown > 0) {
             ui.weak(format!("first after {}", duration(first)));
         }
@@ -43,6 +40,9 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
             ui.weak(format!("then {} each, {} at worst", duration(*middle), duration(most)));
         }
     });
+    if shown > 1 {
+        heat.legend(ui);
+    }
     if let Some(text) = stage.prompts.get(&life.request) {
         ui.weak(shorten(text, 160));
     }
@@ -51,7 +51,7 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
         ui.horizontal_wrapped(|ui| {
             ui.spacing_mut().item_spacing = vec2(1.0, 3.0);
             for index in 0..shown {
-                if token(ui, stage, id, index, most) {
+                if token(ui, stage, id, index, heat) {
                     clicked = Some(index);
                 }
             }
@@ -62,14 +62,51 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
     }
 }
 
+/// The waits that the ends of the scale of colours stand for, in microseconds.
+#[derive(Clone, Copy)]
+struct Heat {
+    least: u64,
+    most: u64,
+}
+
+impl Heat {
+    /// From the shortest wait to the longest, in equal ratios; a factor of ten at least, so that
+    /// only a stall is bright.
+    fn of(sorted: &[u64]) -> Self {
+        let least = sorted.first().copied().unwrap_or(1).max(1);
+        let most = sorted.last().copied().unwrap_or(1).max(least.saturating_mul(10));
+        Self { least, most }
+    }
+
+    fn color(self, micros: u64) -> Color32 {
+        let part = |micros: u64| (micros.max(self.least) as f32 / self.least as f32).ln();
+        paint::heat(part(micros) / part(self.most))
+    }
+
+    fn legend(self, ui: &mut Ui) {
+        ui.horizontal(|ui| {
+            ui.weak(format!("waited {}", duration(self.least)));
+            let (rect, _) = ui.allocate_exact_size(vec2(120.0, 10.0), Sense::hover());
+            let mut mesh = Mesh::default();
+            let pieces = 24;
+            for piece in 0..pieces {
+                let x = |at: i32| rect.min.x + rect.width() * at as f32 / pieces as f32;
+                let (from, to) = (pos2(x(piece), rect.min.y), pos2(x(piece + 1), rect.max.y));
+                let color = paint::heat(piece as f32 / (pieces - 1) as f32);
+                mesh.add_colored_rect(Rect::from_min_max(from, to), color);
+            }
+            ui.painter().add(Shape::mesh(mesh));
+            ui.weak(format!("{}; the first is not on the scale", duration(self.most)));
+        });
+    }
+}
+
 /// One token; true when it was clicked.
-fn token(ui: &mut Ui, stage: &Stage<'_>, id: SequenceId, index: usize, most: u64) -> bool {
+fn token(ui: &mut Ui, stage: &Stage<'_>, id: SequenceId, index: usize, heat: Heat) -> bool {
     let Some(life) = stage.lives.get(id) else { return false };
     let Some(mark) = life.tokens.get(index) else { return false };
     let gap = life.gap_micros(index).unwrap_or(0);
-    // By decades, so that a stall stands out and the usual still differs.
-    let heat = if index == 0 { 0.0 } else { (gap.max(1) as f32).ln() / (most.max(2) as f32).ln() };
-    let back = paint::heat(heat.powi(3));
+    let back = if index == 0 { ui.visuals().extreme_bg_color } else { heat.color(gap) };
     let word = stage.word(mark.token).replace(['\n', '\r'], "¶");
     let text = RichText::new(word).background_color(back).color(paint::ink_on(back)).monospace();
     let response = ui.add(egui::Label::new(text).sense(Sense::click()).selectable(false));

@@ -4,10 +4,10 @@ use super::lives::Lives;
 use super::stage::Stage;
 use super::steps::Steps;
 use super::time::Time;
-use crate::base::SequenceId;
+use crate::base::{BlockId, SequenceId, counted, form};
 use crate::trace::{Event, History, Stamped, sentence};
 use egui::{Label, RichText, ScrollArea, Sense, Ui};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// True for what the engine decided, against what merely happened.
 pub fn is_decision(event: &Event) -> bool {
@@ -26,8 +26,11 @@ pub fn is_decision(event: &Event) -> bool {
             | Event::BlocksExpired { .. }
             | Event::RowDelayed { .. }
             | Event::RowCut { .. }
+            | Event::RowDiscarded { .. }
             | Event::BudgetChosen { .. }
             | Event::SequencePreempted { .. }
+            | Event::SequenceSwappedIn { .. }
+            | Event::TenantWeighted { .. }
             | Event::SequenceFinished { .. }
             | Event::EventsDropped { .. }
     )
@@ -63,8 +66,63 @@ impl Decisions {
     }
 
     /// Those up to `step` that name a sequence.
-    pub fn about(&self, id: SequenceId, step: u64) -> impl Iterator<Item = &Stamped> {
+    pub fn about(&self, id: SequenceId, step: u64) -> impl DoubleEndedIterator<Item = &Stamped> {
         self.0.range(..self.until(step)).filter(move |e| names(&e.event, id))
+    }
+
+    /// Those up to `step` that name a block.
+    pub fn about_block(&self, id: BlockId, step: u64) -> impl DoubleEndedIterator<Item = &Stamped> {
+        self.0.range(..self.until(step)).filter(move |e| names_block(&e.event, id))
+    }
+
+    /// The one of an earlier step that a step's budget is from, if any is: without a target there
+    /// is none, and nothing else says that it ended.
+    pub fn budget(&self, step: u64) -> Option<&Stamped> {
+        let sets = |e: &&Stamped| match e.event {
+            Event::BudgetChosen { .. } => true,
+            Event::PoliciesChanged { policies, .. } => policies.itl_target_micros.is_none(),
+            _ => false,
+        };
+        let earlier = self.0.partition_point(|e| e.step < step);
+        let last = self.0.range(..earlier).rfind(sets);
+        last.filter(|e| matches!(e.event, Event::BudgetChosen { .. }))
+    }
+
+    /// Those of the steps `from` to `to`, oldest first.
+    pub fn of_steps(&self, from: u64, to: u64) -> impl Iterator<Item = &Stamped> {
+        let first = self.0.partition_point(|e| e.step < from);
+        self.0.range(first..self.until(to).max(first))
+    }
+}
+
+/// Sentences for a tooltip: the first of them, and how many more there are.
+pub fn told<'a>(decisions: impl Iterator<Item = &'a Stamped>) -> String {
+    const MOST: usize = 4;
+    let mut text = String::new();
+    let mut more = 0u64;
+    for (at, stamped) in decisions.enumerate() {
+        match sentence(&stamped.event) {
+            Some(told) if at < MOST => text += &format!("\nstep {}: {told}", stamped.step),
+            _ => more += 1,
+        }
+    }
+    match more {
+        0 => text,
+        more => format!("{text}\nand {more} more"),
+    }
+}
+
+/// Whether an event is about a block's content: who shares it, and what became of it.
+fn names_block(event: &Event, id: BlockId) -> bool {
+    match event {
+        Event::BlockEvicted { block, .. } => *block == id,
+        Event::BlockCopied { from, to, .. } | Event::BlockMerged { from, to, .. } => {
+            *from == id || *to == id
+        }
+        Event::PrefixMatched { blocks, .. } | Event::PromptShared { blocks, .. } => {
+            blocks.as_slice().contains(&id)
+        }
+        _ => false,
     }
 }
 
@@ -79,6 +137,8 @@ fn names(event: &Event, id: SequenceId) -> bool {
         | Event::BlocksExpired { sequence, .. }
         | Event::RowDelayed { sequence, .. }
         | Event::RowCut { sequence, .. }
+        | Event::SequenceSwappedIn { sequence, .. }
+        | Event::RowDiscarded { sequence, .. }
         | Event::SequenceFinished { sequence, .. } => *sequence == id,
         Event::PromptShared { sequence, sibling, .. } => *sequence == id || *sibling == id,
         Event::SequencePreempted { victim, gainer, .. } => *victim == id || *gainer == id,
@@ -120,19 +180,40 @@ pub fn show(ui: &mut Ui, stage: &mut Stage<'_>) {
 /// The rows of a step and why each has its length.
 pub fn rows(history: &History, steps: &Steps, lives: &Lives, step: u64) -> Vec<String> {
     let budget = steps.row(step).map_or((0, 0, 0), |r| (r.budget, r.decode, r.tokens()));
-    let rows = history.events_of(step).filter_map(|stamped| match stamped.event {
-        Event::RowPlanned { sequence, start, len, samples, .. } => {
-            Some(planned(lives, budget, (sequence, start, len, samples)))
+    let (mut rows, mut guessing) = (Vec::new(), BTreeMap::new());
+    for stamped in history.events_of(step) {
+        match stamped.event {
+            Event::RowPlanned { sequence, start, len, samples, .. } => {
+                rows.push(planned(lives, budget, (sequence, start, len, samples)));
+            }
+            Event::RowPadded { sequence, slot, len, .. } => {
+                let whose = match sequence {
+                    Some(sequence) => format!("sequence {sequence} is done"),
+                    None => "nobody took it".to_string(),
+                };
+                rows.push(format!(
+                    "slot {slot}: {} of padding; {whose}, the batch is fixed.",
+                    counted(len, "position")
+                ));
+            }
+            Event::RowDrafted { sequence, len, .. } => {
+                if let Some(row) = rows.last_mut() {
+                    let guesses = form(len, "guess", "guesses");
+                    *row += &format!(" It tries {len} {guesses} at what follows.");
+                    guessing.insert(sequence, rows.len() - 1);
+                }
+            }
+            Event::DraftsTried { sequence, right, .. } => {
+                if let Some(&at) = guessing.get(&sequence) {
+                    let (were, tokens) = (form(right, "was", "were"), right.saturating_add(1));
+                    let tokens = counted(tokens, "token");
+                    rows[at] += &format!(" Of them {right} {were} right: {tokens} in a step.");
+                }
+            }
+            _ => {}
         }
-        Event::RowPadded { sequence, slot, len, .. } => {
-            let whose = sequence.map_or("nobody".to_string(), |s| format!("sequence {s}"));
-            Some(format!(
-                "slot {slot}: {len} positions of padding; {whose} is done, the batch is fixed."
-            ))
-        }
-        _ => None,
-    });
-    rows.collect()
+    }
+    rows
 }
 
 fn planned(
@@ -140,18 +221,22 @@ fn planned(
     (budget, decode, tokens): (u32, u32, u32),
     (sequence, start, len, samples): (SequenceId, u32, u32, bool),
 ) -> String {
-    let end = start + len;
+    let last = start.saturating_add(len.saturating_sub(1));
     let life = lives.get(sequence);
     let is_decode = len == 1 && life.is_some_and(|l| start >= l.prompt);
     if is_decode {
         return format!("sequence {sequence}: decodes position {start}.");
     }
-    let lead = format!("sequence {sequence}: computes positions {start} to {}", end - 1);
+    let lead = match len {
+        1 => format!("sequence {sequence}: computes position {start}"),
+        _ => format!("sequence {sequence}: computes positions {start} to {last}"),
+    };
     match (samples, tokens >= budget) {
         (true, _) => format!("{lead} and so all that is known; its next token follows."),
         (false, true) => format!(
-            "{lead}; the piece ends where the budget of {budget} tokens does, {decode} of which \
-             went to decoding first."
+            "{lead}; the piece ends where the budget of {} does, {decode} of which went to \
+             decoding first.",
+            counted(budget, "token")
         ),
         (false, false) => format!("{lead}; more follows in the next step."),
     }

@@ -74,6 +74,10 @@ impl Device for Processor {
         self.0.prepare(variants)
     }
 
+    fn begin(&mut self, variants: &[VariantId]) {
+        self.0.begin(variants);
+    }
+
     fn submit(&mut self, recording: &Recording) -> Result<Pending, DeviceError> {
         let done = self.0.submit(recording)?;
         Ok(Box::pin(async move {

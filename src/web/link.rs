@@ -1,4 +1,4 @@
-//! The page's end of an engine: a worker, what was asked of it, and who asked.
+//! The page's end of workers; and of an engine in one: what was asked of it, and who asked.
 
 use super::io;
 use super::wire::{Ask, Asked, Load, Told, Turn};
@@ -11,22 +11,16 @@ use wasm_bindgen::prelude::*;
 /// Hears what a worker tells, and that it is gone.
 pub type Hear = Box<dyn FnMut(Result<(Told, Vec<u8>), String>)>;
 
-pub struct Link {
+/// A worker with an instance of the module; it ends when this is dropped.
+pub struct Worker {
     worker: JsValue,
-    next: u32,
-    /// Requests whose number in the engine is not known yet: prompt and ticket.
-    prompts: BTreeMap<u32, (String, Option<u64>)>,
-    requests: BTreeMap<RequestId, u32>,
-    /// Asked before the engine was there.
-    early: Option<Vec<Asked>>,
     // The worker calls them: they live as long as it does.
     _heard: Closure<dyn FnMut(String, JsValue)>,
     _failed: Closure<dyn FnMut(String)>,
 }
 
-impl Link {
-    /// Starts a worker that makes an engine.
-    pub fn start(load: &Load, files: &Array, hear: impl Fn() -> Hear) -> Self {
+impl Worker {
+    pub fn start(hear: impl Fn() -> Hear) -> Self {
         let (mut heard, mut failed) = (hear(), hear());
         let heard = Closure::<dyn FnMut(String, JsValue)>::new(move |text: String, bytes| {
             let bytes: JsValue = bytes;
@@ -38,28 +32,49 @@ impl Link {
         let failed = Closure::<dyn FnMut(String)>::new(move |text| failed(Err(text)));
         let worker =
             io::start_worker(heard.as_ref().unchecked_ref(), failed.as_ref().unchecked_ref());
-        let link = Self {
+        Self { worker, _heard: heard, _failed: failed }
+    }
+
+    pub fn send(&self, asked: &Asked, files: &Array) {
+        // A message of plain data can always be written.
+        io::ask_worker(&self.worker, &serde_json::to_string(asked).unwrap_or_default(), files);
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        io::end_worker(&self.worker);
+    }
+}
+
+pub struct Link {
+    worker: Worker,
+    next: u32,
+    /// Requests whose number in the engine is not known yet: prompt and ticket.
+    prompts: BTreeMap<u32, (String, Option<u64>)>,
+    requests: BTreeMap<RequestId, u32>,
+    /// Asked before the engine was there.
+    early: Option<Vec<Asked>>,
+}
+
+impl Link {
+    /// Starts a worker that makes an engine.
+    pub fn start(load: &Load, files: &Array, hear: impl Fn() -> Hear) -> Self {
+        let worker = Worker::start(hear);
+        worker.send(&Asked::Load(load.clone()), files);
+        Self {
             worker,
             next: 0,
             prompts: BTreeMap::new(),
             requests: BTreeMap::new(),
             early: Some(Vec::new()),
-            _heard: heard,
-            _failed: failed,
-        };
-        link.send(&Asked::Load(load.clone()), files);
-        link
-    }
-
-    fn send(&self, asked: &Asked, files: &Array) {
-        // A message of plain data can always be written.
-        io::ask_worker(&self.worker, &serde_json::to_string(asked).unwrap_or_default(), files);
+        }
     }
 
     pub fn ask(&mut self, asked: Asked) {
         match &mut self.early {
             Some(early) => early.push(asked),
-            None => self.send(&asked, &Array::new()),
+            None => self.worker.send(&asked, &Array::new()),
         }
     }
 
@@ -94,12 +109,6 @@ impl Link {
         if let Some(&id) = self.requests.get(&request) {
             self.ask(Asked::Cancel { id });
         }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        io::end_worker(&self.worker);
     }
 }
 

@@ -4,11 +4,13 @@
 use super::io;
 use super::link::{Hear, Link};
 use super::remote::{self, Remote, Server};
-use super::wire::{Asked, Load, Phase, Ready, Told, Wish};
+use super::simulation::{self, Done};
+use super::wire::{Asked, Load, Phase, Ready, Simulation, Told, Wish};
 use crate::base::TokenId;
 use crate::trace::{Stamped, Told as Frame, read_lines};
 use crate::viewer::{
-    EngineState, Note, Open, Preset, Source, Submission, ViewCommand, Viewer, Words, read_recording,
+    EngineState, Note, Open, Preset, Source, Submission, ViewCommand, Viewer, Words, drawn,
+    read_recording,
 };
 use eframe::egui;
 use js_sys::{Array, Uint8Array};
@@ -82,6 +84,12 @@ impl Page {
         self.face.borrow().summary()
     }
 
+    /// Every control and mark that is drawn, as JSON: `[{role, name, value, box}]`. The first call
+    /// only begins to keep it.
+    pub fn drawn(&self) -> String {
+        drawn(&self.face.borrow().ctx)
+    }
+
     /// The reason, if the page has failed and draws no more.
     pub fn failure(&self) -> Option<String> {
         self.runner.panic_summary().map(|panic| panic.message())
@@ -126,6 +134,10 @@ struct Face {
     ready: Option<Ready>,
     words: Rc<RefCell<BTreeMap<TokenId, String>>>,
     opening: Opening,
+    /// Counts what was looked at: a simulation of something else has nobody to tell.
+    looks: u32,
+    /// Counts what was asked to be opened: a file that comes later than the next one is not shown.
+    opens: u32,
     ctx: egui::Context,
     own: std::rc::Weak<RefCell<Face>>,
 }
@@ -163,10 +175,17 @@ impl Face {
         self.ctx.request_repaint();
     }
 
-    /// A fresh engine; the worker of the one before ends.
-    fn start(&mut self) {
+    /// Looks away from what there is; the worker of an engine ends.
+    fn leave(&mut self) {
         self.link = None;
         self.remote = None;
+        self.looks += 1;
+        self.opens += 1;
+    }
+
+    /// A fresh engine.
+    fn start(&mut self) {
+        self.leave();
         self.ready = None;
         self.words = Rc::default();
         let model = match &self.load.url {
@@ -323,7 +342,10 @@ impl Face {
                 let state = if held { EngineState::Paused } else { EngineState::Running };
                 self.viewer.set_engine(state);
             }
-            Told::Token { .. } | Told::Status(_) => {}
+            Told::Token { .. }
+            | Told::Status(_)
+            | Told::Simulated { .. }
+            | Told::SimulationDone => {}
         }
     }
 
@@ -332,6 +354,7 @@ impl Face {
             self.viewer.note(Note::Problem(format!("The processor does the work: {why}")));
         }
         let words = self.words.clone();
+        self.viewer.set_header(ready.header.clone());
         self.viewer.introduce(
             Source::Engine { model: ready.model.clone(), device: ready.device.clone() },
             Rc::new(move |token| words.borrow().get(&token).cloned()),
@@ -350,12 +373,16 @@ impl Face {
             }
             // A browser tells no paths; what is dropped comes through `Page::open`.
             ViewCommand::Open(Open::Path(_)) => return,
-            ViewCommand::Open(Open::Run { name, events }) => return self.show_run(name, &events),
-            ViewCommand::WhatIf { .. } | ViewCommand::Simulate => {
-                let remedy = "The page runs no simulations: export the run and open it in the \
-                              desktop window, `tilewright view FILE`.";
-                return self.problem(remedy.to_string());
+            ViewCommand::Open(Open::Run { name, events }) => {
+                self.leave();
+                return self.viewer.show_run(name, &events);
             }
+            ViewCommand::WhatIf { policies, limits, block_picos } => {
+                let events = self.viewer.history().events().cloned().collect();
+                let wished = Simulation::WhatIf { policies, limits, block_picos };
+                return self.simulate(wished, events);
+            }
+            ViewCommand::Simulate => return self.simulate(Simulation::Scene, Vec::new()),
             ViewCommand::Save { name, bytes } => return io::save_as(&name, &bytes),
             ViewCommand::Cancel(request) => {
                 return match &mut self.link {
@@ -442,7 +469,9 @@ impl Face {
                     Err(error) => format!("Nothing was freed: {}", io::thrown(&error)),
                 };
                 if let Some(face) = own.upgrade() {
-                    face.borrow_mut().problem(told);
+                    let mut face = face.borrow_mut();
+                    face.viewer.note(Note::Told(told));
+                    face.ctx.request_repaint();
                 }
             });
         }
@@ -454,21 +483,29 @@ impl Face {
         if !(name.ends_with(".jsonl") || name.ends_with(".gz")) {
             return self.model(None, files.clone());
         }
-        let own = self.own.clone();
-        spawn_local(async move {
-            let bytes = io::bytes_of(&first).await;
-            if let Some(face) = own.upgrade() {
-                face.borrow_mut().recording(name, bytes);
-            }
-        });
+        self.read(name, async move { io::bytes_of(&first).await });
     }
 
     fn fetch_recording(&mut self, url: String) {
-        let own = self.own.clone();
+        let from = io::absolute(&url);
+        self.read(url, async move { io::fetch_bytes(&from).await });
+    }
+
+    /// Shows a recording once its bytes are here, unless something else was opened meanwhile.
+    fn read(
+        &mut self,
+        name: String,
+        bytes: impl Future<Output = Result<JsValue, JsValue>> + 'static,
+    ) {
+        self.opens += 1;
+        let (own, this) = (self.own.clone(), self.opens);
         spawn_local(async move {
-            let bytes = io::fetch_bytes(&io::absolute(&url)).await;
+            let bytes = bytes.await;
             if let Some(face) = own.upgrade() {
-                face.borrow_mut().recording(url, bytes);
+                let mut face = face.borrow_mut();
+                if face.opens == this {
+                    face.recording(name, bytes);
+                }
             }
         });
     }
@@ -479,24 +516,45 @@ impl Face {
             Ok(bytes) => Uint8Array::new(&bytes).to_vec(),
             Err(error) => return self.problem(io::thrown(&error)),
         };
-        self.link = None;
-        self.remote = None;
+        self.leave();
         self.viewer.set_engine(EngineState::Absent);
         self.viewer.open(Source::Recording { name: name.clone() }, None);
         let viewer = &mut self.viewer;
-        let read = read_recording(&bytes[..], &mut |event| viewer.push(&event));
-        if let Err(error) = read {
-            self.problem(format!("{name}: {error}"));
+        match read_recording(&bytes[..], &mut |event| viewer.push(&event)) {
+            Ok(header) => self.viewer.set_header(header),
+            Err(error) => self.problem(format!("{name}: {error}")),
         }
     }
 
-    /// A simulated run, whole.
-    fn show_run(&mut self, name: String, events: &[Stamped]) {
-        self.link = None;
-        self.remote = None;
-        self.viewer.set_engine(EngineState::Absent);
-        self.viewer.open(Source::Simulation { name }, None);
-        events.iter().for_each(|event| self.viewer.push(event));
+    /// Has a simulation run; `events` are the run that it asks about.
+    fn simulate(&mut self, wished: Simulation, events: Vec<Stamped>) {
+        let (own, look) = (self.own.clone(), self.looks);
+        spawn_local(async move {
+            let done = simulation::run(wished, events).await;
+            if let Some(face) = own.upgrade() {
+                let mut face = face.borrow_mut();
+                if face.looks == look {
+                    face.simulated(&wished, done);
+                }
+            }
+        });
+    }
+
+    fn simulated(&mut self, wished: &Simulation, done: Result<Done, String>) {
+        self.ctx.request_repaint();
+        match done {
+            Ok(Done::Scene(events)) => {
+                self.leave();
+                self.viewer.show_scene(&events);
+            }
+            Ok(Done::Compared(comparison)) => self.viewer.compare(Some(*comparison)),
+            Err(why) => {
+                if matches!(wished, Simulation::WhatIf { .. }) {
+                    self.viewer.compare(None);
+                }
+                self.problem(why);
+            }
+        }
     }
 
     fn summary(&self) -> String {

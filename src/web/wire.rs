@@ -2,7 +2,7 @@
 //! JavaScript API (`web/tilewright.js`) speaks the same.
 
 use crate::base::{Limits, Policies, RequestId, TokenId};
-use crate::trace::FinishReason;
+use crate::trace::{FinishReason, Header};
 use serde::{Deserialize, Serialize};
 
 /// To the worker.
@@ -32,6 +32,22 @@ pub enum Asked {
     },
     /// Asks for a [`Told::Status`].
     Status,
+    /// Runs a simulation, for which no engine is needed. The lines of a recorded run come along, in
+    /// as many parts as there are files.
+    Simulate {
+        wished: Simulation,
+    },
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Simulation {
+    /// Made-up traffic to a large model on a large device.
+    Scene,
+    /// A recorded run under other terms. `block_picos` is what its source says that moving a block
+    /// takes, 0 if nothing does.
+    WhatIf { policies: Policies, limits: Limits, block_picos: u64 },
 }
 
 /// How the engine is made.
@@ -165,6 +181,23 @@ pub enum Told {
         held: bool,
     },
     Status(Status),
+    /// A part of a simulated run, as lines of the trace.
+    Simulated {
+        run: Simulated,
+        policies: Policies,
+    },
+    /// Every part was told.
+    SimulationDone,
+}
+
+/// The runs of a simulation.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Simulated {
+    /// A recorded run under its own terms.
+    Same,
+    /// Under those that were asked for.
+    Wished,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,6 +235,8 @@ pub struct Ready {
     pub chat: bool,
     pub context: u32,
     pub limits: Limits,
+    /// What an export begins with.
+    pub header: Header,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 use super::device;
 use super::io::{self, JsSource, PerformanceClock};
 use super::request;
+use super::simulation;
 use super::wire::{Asked, Code, Load, Phase, Ready, Status, Told};
 use crate::base::{RequestId, TokenId};
 use crate::engine::{
@@ -60,11 +61,11 @@ fn running<T>(act: impl FnOnce(&mut Running) -> T) -> Option<T> {
     RUNNING.with_borrow_mut(|running| running.as_mut().map(act))
 }
 
-fn tell(told: &Told) {
+pub fn tell(told: &Told) {
     tell_with(told, None);
 }
 
-fn tell_with(told: &Told, bytes: Option<Vec<u8>>) {
+pub fn tell_with(told: &Told, bytes: Option<Vec<u8>>) {
     // A message of plain data can always be written.
     io::tell_page(&serde_json::to_string(told).unwrap_or_default(), bytes);
 }
@@ -75,11 +76,14 @@ pub fn receive(text: &str, files: Array) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {
-            tell(&Told::Failed { code: Code::Internal, message: panic.to_string() });
+            // A line: some places that show it have no more room.
+            let message = panic.to_string().replace('\n', " ");
+            tell(&Told::Failed { code: Code::Internal, message });
         }));
     });
     match serde_json::from_str::<Asked>(text) {
         Ok(Asked::Load(load)) => spawn_local(live(load, files)),
+        Ok(Asked::Simulate { wished }) => simulation::answer(&wished, &files),
         Ok(asked) => obey(asked),
         Err(error) => tell(&Told::Problem { message: format!("a message was not read: {error}") }),
     }
@@ -104,7 +108,7 @@ fn obey(asked: Asked) {
         }
         Asked::Policies { policies } => running.handle.set_policies(policies),
         Asked::Status => spawn_local(status(running.handle.clone())),
-        Asked::Load(_) | Asked::Submit { .. } => {}
+        Asked::Load(_) | Asked::Submit { .. } | Asked::Simulate { .. } => {}
     });
     if done.is_none() {
         tell(&Told::Problem { message: "there is no engine yet".to_string() });
@@ -190,6 +194,7 @@ async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Read
     let clock = PerformanceClock;
     let loaded = load_async(&weights, device, &sizes, &options, &clock, &mut progress).await;
     let loaded = loaded.map_err(told)?;
+    let header = loaded.header();
     for warning in loaded.warnings {
         tell(&Told::Problem { message: warning });
     }
@@ -200,6 +205,8 @@ async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Read
     config.block_picos = loaded.block_picos;
     config.policies = load.policies;
     config.output_buffer = OUTPUTS;
+    // Blocks show their text, and a what-if finds the same prefixes.
+    config.record_requests = load.events;
     if load.events {
         config.sinks.push(Box::new(Post::new(loaded.card.tokenizer.clone())));
     }
@@ -211,6 +218,7 @@ async fn build(load: &Load, files: &Array) -> Result<(Engine<DeviceRunner>, Read
         chat: loaded.card.template.is_some(),
         context: loaded.limits.context_max,
         limits: loaded.limits,
+        header,
     };
     Ok((Engine::new(loaded.runner, loaded.card, config), ready))
 }

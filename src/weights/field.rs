@@ -4,6 +4,10 @@
 
 use super::WeightsError;
 use super::error::shown;
+use std::fmt::{Display, Formatter};
+
+/// Items of a list that an error repeats.
+const SHOWN_ITEMS: usize = 8;
 
 /// A value as both kinds of file can give it.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +22,28 @@ pub(super) enum View<'a> {
     Table,
 }
 
+/// In the words of who wrote the file.
+impl Display for View<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "the text `{value}`"),
+            Self::Table => write!(f, "an object"),
+            Self::List(items) => {
+                write!(f, "a list of {}", items.len())?;
+                // More would be cut off anyway.
+                for (at, item) in items.iter().take(SHOWN_ITEMS).enumerate() {
+                    write!(f, "{}{item}", if at == 0 { ": " } else { ", " })?;
+                }
+                if items.len() > SHOWN_ITEMS { write!(f, ", …") } else { Ok(()) }
+            }
+        }
+    }
+}
+
 /// A field that is there.
 pub(super) struct Field<'a, 'k> {
     pub file: &'k str,
@@ -27,11 +53,7 @@ pub(super) struct Field<'a, 'k> {
 
 impl<'a> Field<'a, '_> {
     fn wrong(&self, expected: &str) -> WeightsError {
-        let mut found = match &self.view {
-            View::List(items) => format!("a list of {}: {items:?}", items.len()),
-            view => format!("{view:?}"),
-        };
-        found = shown(&found);
+        let found = shown(&self.view.to_string());
         WeightsError::key(self.file, self.key, format!("found {found}; expected {expected}"))
     }
 

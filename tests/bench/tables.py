@@ -40,7 +40,7 @@ def facts(found):
     version = (one or found["facts"])["version"] + " " + (one or {}).get("commit", "")[:12]
     rows = [["adapter", f"{device['name']} ({device['backend']}, {device['driver']})"]]
     rows.append(["tilewright", version.strip()])
-    keys = ["lanes", "f16", "matrix_units", "timestamps", "binding_bytes_max", "shared_bytes_max"]
+    keys = ["lanes", "f16", "matrix_side", "timestamps", "binding_bytes_max", "shared_bytes_max"]
     rows += [[key, device[key]] for key in keys]
     for _, result in measured(found, "kernels")[:1]:
         ceilings = result["ceilings"]
@@ -73,26 +73,29 @@ def products(found):
 def decode(found):
     copies = [r["ceilings"]["copy_gb_per_second"] for _, r in measured(found, "kernels")]
     rows = []
-    for _, result in measured(found, "step"):
+    for form, result in measured(found, "step"):
+        units = "units" if "-units" in form else ""
+        mode = " ".join(filter(None, [units, result["device"]["invariance"]]))
         for s in result["steps"]:
             # Weights are read once a step, whatever the batch.
             gb = result["weight_bytes_per_step"] / max(s["parts"]["device"], 1e-3) / 1e3
             share = f"{100 * gb / max(copies):.0f} %" if copies else "-"
             rows.append([
-                result["model"], s["batch"], f"{s['micros'] / 1e3:.2f}",
+                result["model"], mode, s["batch"], s["depth"], f"{s['micros'] / 1e3:.2f}",
                 f"{s['parts']['device'] / 1e3:.2f}", f"{s['outside_percent']:.1f} %",
                 f"{s['tokens_per_second']:.1f}", f"{gb:.1f}", share,
             ])
-    head = ["decode", "batch", "step ms", "device ms", "outside", "tokens/s", "weights GB/s"]
-    return table(head + ["of copies"], rows) if rows else ""
+    head = ["decode", "invariance", "batch", "depth", "step ms", "device ms", "outside"]
+    return table(head + ["tokens/s", "weights GB/s", "of copies"], rows) if rows else ""
 
 
 def prefill(found):
     rows = []
-    for _, result in measured(found, "prefill"):
+    for form, result in measured(found, "prefill"):
+        model = result["model"] + (" on matrix units" if form.endswith("-units") else "")
         for t in (t for t in result["tests"] if t["test"].startswith("pp")):
             seconds = int(t["test"][2:]) / t["mean"]
-            rows.append([result["model"], t["test"][2:], f"{seconds:.3f}", f"{t['mean']:.1f}"])
+            rows.append([model, t["test"][2:], f"{seconds:.3f}", f"{t['mean']:.1f}"])
     return table(["prefill", "tokens", "s", "tokens/s"], rows) if rows else ""
 
 

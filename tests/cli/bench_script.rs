@@ -28,6 +28,10 @@ fn script() {
     for format in ["q8_0", "f16", "q4_k"] {
         let found = &results[format!("step-{format}")];
         assert!(found["weight_bytes_per_step"].as_u64().is_some_and(|n| n > 0), "{told}");
+        for invariance in ["on", "off"] {
+            let found = &results[format!("step-{format}-units-{invariance}")];
+            assert_eq!(found["device"]["invariance"], invariance, "{told}");
+        }
         let found = &results[format!("kernels-{format}")];
         assert_eq!(found["kernels"].as_array().map(Vec::len), Some(3), "{told}");
     }
@@ -36,7 +40,8 @@ fn script() {
     assert!(left_out.lines().all(|line| line.starts_with("torch: ")), "{left_out}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("before\n<!-- ") && page.ends_with("end -->\nafter\n"), "{page}");
-    for part in ["| adapter |", "| 256x256 q4_k |", "| tiny (f16, random) |", "| prefill |"] {
+    let decode = ["| tiny (f16, random) | on | 1 | 0 |", "| tiny (q8_0, random) | off | 2 | 300 |"];
+    for part in ["| adapter |", "| 256x256 q4_k |", "| prefill |"].into_iter().chain(decode) {
         assert!(page.contains(part), "{part}: {page}");
     }
 }

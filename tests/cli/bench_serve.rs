@@ -4,6 +4,7 @@
 use crate::support::Rows;
 use crate::support::program::{QUICK, Serving, run};
 use serde_json::Value;
+use std::process::Command;
 use tilewright::bench::serve::{Goal, Report, Run, Spread, Timed, plot};
 
 pub fn rows(rows: &mut Rows) {
@@ -13,7 +14,11 @@ pub fn rows(rows: &mut Rows) {
 }
 
 /// Keys of a result file that scripts for vLLM read.
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 34] = [
+    "date",
+    "label",
+    "tokenizer_id",
+    "max_output_tokens_per_s",
     "endpoint_type",
     "backend",
     "model_id",
@@ -43,7 +48,21 @@ const KEYS: [&str; 29] = [
     "input_lens",
     "ttfts",
     "itls",
+    "generated_texts",
 ];
+
+/// Of six requests, none without one.
+fn assert_texts(found: &Value) {
+    let texts = found.as_array().expect("a list").iter();
+    let written = texts.filter(|text| text.as_str().is_some_and(|text| text.len() > 4)).count();
+    assert_eq!(written, 6, "{found}");
+}
+
+/// The date by another program.
+fn now() -> String {
+    let output = Command::new("date").args(["-u", "+%Y%m%d-%H%M%S"]).output().expect("`date`");
+    String::from_utf8(output.stdout).expect("digits")
+}
 
 fn counts() {
     let serving = Serving::start(&[&["--device", "cpu"][..], &QUICK].concat());
@@ -75,6 +94,7 @@ fn counts() {
                 "50,99",
             ],
         ];
+        let before = now();
         let table = run(&args.concat()).good();
         assert!(table.contains("Serving Benchmark Result"), "{table}");
         let found: Value = serde_json::from_str(&std::fs::read_to_string(result).unwrap()).unwrap();
@@ -84,6 +104,10 @@ fn counts() {
         assert_eq!((&found["completed"], &found["failed"]), (&Value::from(6), &Value::from(0)));
         assert_eq!(found["total_output_tokens"], 30);
         assert_eq!(found["model_id"], "fable");
+        assert_texts(&found["generated_texts"]);
+        let written = found["date"].as_str().unwrap();
+        let days = [&before[..8], &now()[..8]];
+        assert!(written.len() == 15 && days.contains(&&written[..8]), "{written}, not {days:?}");
         let good = found["request_goodput"].as_f64().unwrap();
         let all = found["request_throughput"].as_f64().unwrap();
         match more.contains(&"--chat") {
@@ -108,6 +132,7 @@ fn figures() {
         whole: 0.4,
         prompt_tokens: 10,
         output_tokens: 4,
+        text: "one".to_string(),
         error: None,
     };
     let two = Timed {
@@ -117,6 +142,7 @@ fn figures() {
         whole: 0.6,
         prompt_tokens: 20,
         output_tokens: 2,
+        text: "two".to_string(),
         error: None,
     };
     let bad = Timed { sent: 2.0, whole: 0.1, error: Some("500".to_string()), ..Timed::default() };
@@ -134,6 +160,7 @@ fn figures() {
     near("request_goodput", 0.5);
     near("output_throughput", 3.0);
     near("total_token_throughput", 18.0);
+    near("max_output_tokens_per_s", 5.0);
     near("mean_ttft_ms", 200.0);
     near("std_ttft_ms", 100.0);
     near("p99_ttft_ms", 298.0);
@@ -142,7 +169,12 @@ fn figures() {
     near("median_itl_ms", 200.0);
     near("p50_e2el_ms", 500.0);
     assert_eq!(found["errors"], serde_json::json!(["", "", "500"]));
+    assert_eq!(found["generated_texts"], serde_json::json!(["one", "two", ""]));
     assert!(plot(&report).contains("Requests in flight"));
+    // 0.5, 1.1 and 1.2 seconds after the sending.
+    let late = Timed { sent: 5.0, first: Some(0.5), gaps: vec![0.6, 0.1], ..Timed::default() };
+    let run = Run { model: "m".to_string(), seconds: 7.0, requests: vec![late] };
+    assert_eq!(Report::new(run, &[], &[]).peak_tokens, 2);
     assert_eq!(Spread::of([]).percentile(99.0), 0.0);
     for bad in ["ttft", "ttft:0", "ttft:x", "slow:3", "e2el:-1"] {
         assert!(Goal::parse(bad).is_err(), "{bad}");

@@ -131,6 +131,8 @@ fn quality() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let ran = run(&["quality", "--kv-dtype", "q4"]);
     assert!(ran.code == Some(2) && ran.err.contains("f32, f16, q8"), "{ran:?}");
+    let ran = run(&["quality", "--activations", "int4"]);
+    assert!(ran.code == Some(2) && ran.err.contains("f32, int8"), "{ran:?}");
 }
 
 fn bench_model_json() {
@@ -149,6 +151,15 @@ fn bench_model_json() {
     }
     let table = run(&[&["bench", "model", "--device", "cpu"][..], &small].concat()).good();
     assert!(table.contains("pp16") && table.contains("tokens/s"), "{table}");
+    // Which products take bytes is told, and which do not.
+    for (quantize, told) in
+        [(&[][..], ": f16 f32\n"), (&["--quantize", "q4_0"], "q4_0 int8, q8_0 int8")]
+    {
+        let ran = run(&[&args[..], &["--activations", "int8"], quantize].concat());
+        let found: Value = serde_json::from_str(&ran.out).expect("JSON");
+        assert_eq!(found["limits"]["activations"], "int8");
+        assert!(ran.err.contains("activations int8") && ran.err.contains(told), "{ran:?}");
+    }
 }
 
 fn bench_step() {
@@ -235,7 +246,9 @@ fn doctor() {
     for name in ["preemptions", "blocks_swapped_in", "prefix_tokens", "shared_tokens"] {
         assert!(rehearsal[name].as_u64().is_some_and(|n| n > 0), "{name}: {rehearsal}");
     }
-    let page = run(&["doctor", "--device", "cpu"]).good();
+    let ran = run(&["doctor", "--device", "cpu", "--invariance", "off"]);
+    assert!(ran.err.contains("invariance off: answers may depend on company"), "{ran:?}");
+    let page = ran.good();
     assert!(page.contains("every invariant of the pool held"), "{page}");
     let list = run(&["--list-adapters"]).good();
     assert!(page.starts_with(&list), "{page}\n{list}");
@@ -243,7 +256,12 @@ fn doctor() {
         assert!(list.contains(name), "{list}");
     }
     assert!(adapters.is_empty() == list.contains("none"), "{list}");
-    assert!(page.contains("chosen: cpu") && page.contains("q4_1   1: mul_mat.q4_1"), "{page}");
+    assert!(page.contains("chosen: cpu") && page.contains("q4_1      1: mul_mat.q4_1"), "{page}");
+    assert!(page.contains("q4_1 int8 1: mul_mat.q4_1.int8.m1"), "{page}");
+    assert_eq!(found["chosen"]["invariance"], "on");
+    assert!(page.contains("\n  invariance off\n"), "{page}");
+    let ran = run(&["doctor", "--invariance", "half"]);
+    assert!(ran.code == Some(2) && ran.err.contains("there are on, off"), "{ran:?}");
 }
 
 fn inspect() {
@@ -258,7 +276,9 @@ fn inspect() {
     assert!(folder["tokenizer"]["error"].as_str().is_some_and(|e| e.contains("tokenizer.json")));
     assert!(folder["spec"]["rope_scaling"].as_str().is_some_and(|s| s.contains("Llama3")));
     let page = run(&["inspect", &data("gguf/tiny-q4_1.gguf")]).good();
-    for part in ["(GGUF)", "q4_1", "general.architecture", "token_embd.weight"] {
+    for part in
+        ["(GGUF)", "q4_1", "take int8 activations", "general.architecture", "token_embd.weight"]
+    {
         assert!(page.contains(part), "no {part} in {page}");
     }
 }
@@ -283,4 +303,7 @@ fn kernel_times() {
     let timed = json(&["doctor", "--json"])["chosen"]["timestamps"] == true;
     assert!(steps > 10 && (count("\"KernelTimed\"") > 5 * steps) == timed, "{steps} steps");
     assert!(timed || count("\"KernelTimed\"") == 0);
+    // What was exported can be run again: it begins with how the engine was made.
+    let said = run(&["replay", path]).good();
+    assert!(said.starts_with("the same: 4 requests, "), "{said}");
 }

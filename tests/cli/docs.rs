@@ -1,144 +1,174 @@
-//! The snippets of assets/docs: those of curl and of the openai package run as they stand, against
-//! a server; pages say of the others that they were not run. JSON and configuration are read.
+//! The snippets of the pages: which row runs each, and that the pages say so of the others. What
+//! deploy.md configures is started as it says; JSON and metrics are looked up.
 
-use crate::support::program::{Ran, Serving, run};
+use crate::support::pages::{Block, blocks, needs, only};
+use crate::support::program::{Ran, Serving, tilewright};
 use crate::support::{Rows, python, root};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 pub fn rows(rows: &mut Rows) {
-    rows.add_if(python("openai"), "cli::doc_snippets_run", |()| snippets());
     rows.add("cli::doc_snippets_say_whether_they_run", marks);
-    rows.add("cli::doc_configurations_are_read", configurations);
+    rows.add("cli::doc_json_is_json", json);
     rows.add("cli::doc_metrics_exist", metrics);
+    rows.add_if(needs("systemd-analyze"), "cli::doc_systemd_unit", |()| systemd());
+    rows.add_if(python("yaml"), "cli::doc_kubernetes_container", |()| kubernetes());
 }
+
+const DEPLOY: &str = "assets/docs/deploy.md";
 
 /// What the pages say before a block that no row runs.
 const NOT_RUN: &str = "*Not run here:*";
 
-/// A fenced block, and the prose between it and the one before.
-struct Block {
-    file: String,
-    prose: String,
-    language: String,
-    body: String,
-    /// Of a client.
-    client: bool,
-}
+/// The programs that commands of the pages may start, and whose rows therefore run them.
+const PROGRAMS: [&str; 4] = ["curl", "llm", "cn", "lm_eval"];
 
-/// Every fenced block.
-fn blocks() -> Vec<Block> {
-    let mut files = vec![root().join("assets/docs/deploy.md")];
-    let clients = std::fs::read_dir(root().join("assets/docs/clients")).unwrap();
-    files.extend(clients.map(|entry| entry.unwrap().path()));
-    files.sort();
-    let mut out = Vec::new();
-    for file in files {
-        let text =
-            std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        assert_eq!(text.matches("```").count() % 2, 0, "{name}: a fence is open");
-        let client = file.parent().is_some_and(|folder| folder.ends_with("clients"));
-        let parts: Vec<&str> = text.split("```").collect();
-        for pair in parts.chunks_exact(2) {
-            let (language, body) = pair[1].split_once('\n').unwrap_or((pair[1], ""));
-            assert!(!language.trim().is_empty(), "{name}: a block names no language:\n{body}");
-            let [file, prose] = [name.clone(), pair[0].to_string()];
-            let [language, body] = [language.trim().to_string(), body.to_string()];
-            out.push(Block { file, prose, language, body, client });
-        }
-    }
-    out
-}
-
-fn is_here(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
-/// Whether a block is for the programs that the row below has.
-fn is_run(Block { language, body, .. }: &Block) -> bool {
-    match language.as_str() {
+/// Whether the row of a client's page runs a block, or writes it as the file that the prose names.
+pub fn is_run(block: &Block) -> bool {
+    match block.language.as_str() {
         "sh" => {
             let first = |line: &str| line.split_whitespace().next().unwrap_or_default().to_string();
-            let starts = body.lines().filter(|l| !l.starts_with([' ', '#']) && !l.is_empty());
-            starts.map(first).all(|program| program == "curl")
+            let starts = block.body.lines().filter(|l| !l.starts_with([' ', '#']) && !l.is_empty());
+            starts.map(first).all(|program| PROGRAMS.contains(&program.as_str()))
         }
-        "python" => {
-            let imports = body.lines().filter_map(|l| {
-                l.strip_prefix("from ").or(l.strip_prefix("import "))?.split([' ', '.', ',']).next()
-            });
-            let packages = ["json", "openai", "pydantic", "typing"];
-            imports.into_iter().all(|package| packages.contains(&package))
-        }
-        _ => false,
+        "python" => true,
+        _ => file_of(block).is_some(),
     }
 }
 
-fn snippets() {
-    let serving = Serving::start(&[]);
-    let mut ran = 0;
-    for Block { file, language, body, .. } in blocks().into_iter().filter(is_run) {
-        let text = body.replace("127.0.0.1:8421", &serving.address);
-        let program = if language == "sh" { "sh" } else { "python3" };
-        let output = Command::new(program).args(["-c", &text]).output().unwrap();
-        let found = Ran::of(&output);
-        assert_eq!(found.code, Some(0), "{file}:\n{body}\n{found:?}");
-        assert!(!found.out.contains("\"error\""), "{file}:\n{body}\n{}", found.out);
-        ran += 1;
+/// The file that the prose before a block calls by name.
+pub fn file_of(block: &Block) -> Option<&str> {
+    let named = block.prose.split('`').skip(1).step_by(2);
+    named.filter(|name| name.ends_with(&format!(".{}", block.language))).last()
+}
+
+/// The row that runs a block as it stands: one that fails where a page has more such blocks than it
+/// knows.
+fn row_of(block: &Block) -> Option<&'static str> {
+    match (block.file.as_str(), block.language.as_str()) {
+        _ if super::webui::is_run(block) => Some("cli::doc_page_open_webui"),
+        _ if block.client() => is_run(block).then_some("cli::doc_page_"),
+        ("README.md", "sh") if block.body.starts_with("curl") => Some("cli::readme_curl"),
+        ("README.md", "python") => Some("cli::readme_python"),
+        (_, "sh") => Some("cli::doc_commands_of_"),
+        (DEPLOY, "toml" | "ini") => Some("cli::doc_systemd_unit"),
+        (DEPLOY, "haproxy") => Some("server::two_servers_behind_haproxy"),
+        (DEPLOY, "nginx") => Some("server::a_server_behind_nginx"),
+        (DEPLOY, "yaml") => Some("cli::doc_kubernetes_container"),
+        ("web/README.md", "js") => Some("snippet_of_the_readme"),
+        _ => None,
     }
-    assert!(ran >= 8, "only {ran} snippets ran");
 }
 
 /// No page lets its reader believe that a snippet was tried which no row runs.
 fn marks() {
-    let (mut run, mut not_run) = (0, 0);
-    for block in blocks().into_iter().filter(|block| block.client) {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).expect("a file of rows");
+    let files = ["clients.rs", "docs.rs", "doc_commands.rs", "readme.rs", "webui.rs"];
+    let mut rows: String = files.map(|file| read(&format!("tests/cli/{file}"))).concat();
+    rows += &(read("tests/server/proxy.rs") + &read("tests/web/run.mjs"));
+    let (mut run, mut not_run) = (0, Vec::new());
+    for block in blocks() {
         let marked = block.prose.contains(NOT_RUN);
+        let row = row_of(&block);
         let Block { file, body, .. } = &block;
-        assert_eq!(marked, !is_run(&block), "{file}: {NOT_RUN} stands before what is not:\n{body}");
-        *(if marked { &mut not_run } else { &mut run }) += 1;
+        assert_eq!(marked, row.is_none(), "{file}: {NOT_RUN} stands before what is not:\n{body}");
+        let named = row.is_none_or(|row| rows.contains(&format!("\"{row}")));
+        assert!(named, "{file}: there is no row {row:?} for\n{body}");
+        if marked { not_run.push(body.clone()) } else { run += 1 }
     }
-    assert!(run >= 8 && not_run >= 5, "{run} {not_run}");
+    // Containers need a daemon that runs them.
+    assert!(not_run.len() == 1 && not_run[0].contains("docker run"), "{not_run:?}");
+    assert!(run >= 35, "only {run} snippets");
 }
 
-fn configurations() {
-    let mut seen = BTreeSet::new();
-    for Block { file, language, body, .. } in blocks() {
-        match language.as_str() {
-            "json" => {
-                serde_json::from_str::<serde_json::Value>(&body)
-                    .unwrap_or_else(|e| panic!("{file}: {e}:\n{body}"));
-            }
-            // The program's own config file: a flag that is none would be told.
-            "toml" => {
-                let folder = tempfile::tempdir().unwrap();
-                let path = folder.path().join("config.toml");
-                std::fs::write(&path, &body).unwrap();
-                let ran = run(&["inspect", "--config", path.to_str().unwrap()]);
-                assert_eq!(ran.code, Some(0), "{file}:\n{body}\n{}", ran.err);
-            }
-            "haproxy" if is_here("haproxy") => {
-                let folder = tempfile::tempdir().unwrap();
-                let path = folder.path().join("haproxy.cfg");
-                std::fs::write(&path, &body).unwrap();
-                let output = Command::new("haproxy").arg("-c").arg("-f").arg(&path).output();
-                let found = Ran::of(&output.unwrap());
-                assert_eq!(found.code, Some(0), "{file}:\n{body}\n{}", found.err);
-            }
-            "sh" | "python" | "yaml" | "ini" | "nginx" | "haproxy" => {}
-            other => panic!("{file}: no rule for blocks of {other}"),
-        }
-        seen.insert(language);
+fn json() {
+    let mut found = blocks();
+    found.retain(|block| block.language == "json");
+    assert!(!found.is_empty());
+    for Block { file, body, .. } in found {
+        serde_json::from_str::<serde_json::Value>(&body)
+            .unwrap_or_else(|e| panic!("{file}: {e}:\n{body}"));
     }
-    assert!(["json", "toml", "sh", "python"].iter().all(|l| seen.contains(*l)), "{seen:?}");
+}
+
+/// Starts a line of the page for the real thing in `folder`, on a free port.
+fn start(command: &str, folder: &Path) -> Serving {
+    let (program, args) = command.split_once(' ').expect("arguments");
+    assert!(program.ends_with("tilewright"), "{command}");
+    let args: Vec<&str> = args.split_whitespace().chain(["--port", "0"]).collect();
+    let mut command = tilewright(&args);
+    command.current_dir(folder);
+    Serving::of(command)
+}
+
+/// The unit is one that systemd knows every word of, and what it starts serves, asks for the key
+/// and ends when it is told to, by the page's own settings.
+fn systemd() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let unit = only(DEPLOY, "ini");
+    let here = unit.replace("/usr/local/bin/tilewright", env!("CARGO_BIN_EXE_tilewright"));
+    let verify = |name: &str, text: &str| {
+        std::fs::write(path(name), text).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        Ran::of(&command.args(["verify", &path(name)]).output().unwrap())
+    };
+    let found = verify("tilewright.service", &here);
+    assert_eq!((found.code, found.err.as_str()), (Some(0), ""));
+    let wrong = verify("wrong.service", &here.replace("TimeoutStopSec", "TimeoutStop"));
+    assert!(wrong.err.contains("TimeoutStop"), "{wrong:?}");
+    std::fs::write(path("keys"), "secret\n").unwrap();
+    let config = only(DEPLOY, "toml").replace("/etc/tilewright/keys", &path("keys"));
+    std::fs::write(path("config.toml"), config).unwrap();
+    let exec = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    let exec = exec.replace("/etc/tilewright/config.toml", &path("config.toml"));
+    let mut serving = start(&exec, folder.path());
+    let models = |key: &str| {
+        let head = format!("GET /v1/models HTTP/1.1\r\nauthorization: Bearer {key}\r\n");
+        serving.raw(&format!("{head}host: x\r\nconnection: close\r\n\r\n"))
+    };
+    assert!(models("other").starts_with("HTTP/1.1 401 "));
+    let listed = models("secret");
+    assert!(listed.starts_with("HTTP/1.1 200 ") && listed.contains("\"fable\""), "{listed}");
+    let log = serving.log();
+    let told = log.lines().find(|line| line.contains("listening on")).expect("a line");
+    assert!(serde_json::from_str::<serde_json::Value>(told).is_ok(), "log-format: {told}");
+    serving.signal("TERM");
+    assert_eq!(serving.ended(), Some(0), "{}", serving.log());
+}
+
+/// The container's arguments start a server that its probe finds ready, at the port that both name.
+fn kubernetes() {
+    const READ: &str = "import json, sys, yaml; \
+        print(json.dumps([*yaml.safe_load_all(sys.argv[1])]))";
+    let text = only(DEPLOY, "yaml");
+    let ran = Command::new("python3").args(["-c", READ, &text]).output().unwrap();
+    let found: serde_json::Value = serde_json::from_str(&Ran::of(&ran).good()).unwrap();
+    let container = &found[0]["spec"]["template"]["spec"]["containers"][0];
+    let args = container["args"].as_array().expect("arguments").iter();
+    let args: Vec<&str> = args.map(|arg| arg.as_str().expect("texts")).collect();
+    let port = args[args.iter().position(|arg| *arg == "--port").expect("a port") + 1];
+    let probe = &container["readinessProbe"]["httpGet"];
+    let pool = &found[1]["spec"]["targetPorts"][0]["number"];
+    for other in [&container["ports"][0]["containerPort"], &probe["port"], pool] {
+        assert_eq!(other.to_string(), port);
+    }
+    let labels = &found[0]["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(&found[1]["spec"]["selector"]["matchLabels"], labels);
+    let folder = tempfile::tempdir().unwrap();
+    let model = super::doc_commands::gguf(folder.path());
+    let command = format!("tilewright {}", args.join(" ").replace("/models/model.gguf", &model));
+    let serving = start(&command, folder.path());
+    let ready = serving.ask("GET", probe["path"].as_str().unwrap(), "");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
 }
 
 /// Metrics that the pages name are there.
 fn metrics() {
     let serving = Serving::start(&["--device", "cpu", "--kv-memory", "16MiB", "-b", "32"]);
     let page = serving.ask("GET", "/metrics", "");
-    let text = std::fs::read_to_string(root().join("assets/docs/deploy.md")).unwrap();
+    let text = std::fs::read_to_string(root().join(DEPLOY)).unwrap();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let names = text.split(|c: char| !is_name(c)).filter(|word| word.starts_with("tilewright:"));
     let names: BTreeSet<&str> = names.collect();

@@ -55,6 +55,11 @@ fn failures_exit_1_and_say_why() {
             &["--batch", "--kv-memory"],
         ),
         (&["inspect", "no-such"], &["`no-such`"]),
+        (&["serve", "--port", "0", "--device", "cpu", "--api-key", "a,"], &["--api-key", "empty"]),
+        (
+            &["generate", "x", "--device", "cpu", "--record", &manifest],
+            &["--record", "Cargo.toml", "no trace"],
+        ),
     ] {
         let ran = run(args);
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{args:?}: {ran:?}");

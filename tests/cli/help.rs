@@ -1,7 +1,7 @@
 //! Every help page is a file under tests/data/help, so that a change of a flag is seen in review.
 //! `TILEWRIGHT_UPDATE=1` writes them anew.
 
-use crate::support::program::run;
+use crate::support::program::{Ran, tilewright};
 use crate::support::{Rows, root};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,6 +23,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bench", "step"],
     &["bench", "kernels"],
     &["bench", "serve"],
+    &["tune"],
     &["completions"],
     &["bench", "all"],
     &["bench", "utilization"],
@@ -57,7 +58,10 @@ fn page(command: &[&str]) -> String {
         ["--version"] => command.to_vec(),
         command => [command, &["--help"]].concat(),
     };
-    run(&args).good()
+    // A page shows what a variable is set to, which is this machine's.
+    let mut command = tilewright(&args);
+    command.env_remove("TILEWRIGHT_CACHE_DIR");
+    Ran::of(&command.output().expect("the program starts")).good()
 }
 
 fn help_pages() {

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub fn rows(rows: &mut Rows) {
     rows.add("cli::record_and_replay", record_and_replay);
     rows.add("cli::sim_view_and_what_if", simulate);
+    rows.add("cli::view_draws_a_recording", view_draws_a_recording);
     rows.add("cli::sim_reads_traces", traces);
     rows.add("cli::sim_says_what_is_wrong", wrong);
     rows.add("cli::claims", claims);
@@ -25,6 +26,12 @@ fn record_and_replay() {
     let said = run(&["replay", path, "--device", "cpu"]).good();
     assert!(said.starts_with("the same: 1 requests, "), "{said}");
     assert!(said.ends_with(" 24 tokens, 0 preemptions\n"), "{said}");
+    // As it was recorded, though no flag says so.
+    let off = ["--temperature", "0.9", "--record", path, "--invariance", "off"];
+    run(&[&ask[..], &QUICK, &off].concat()).good();
+    let ran = run(&["replay", path, "--device", "cpu"]);
+    assert!(ran.err.contains("invariance off"), "{ran:?}");
+    assert!(ran.good().starts_with("the same: 1 requests, "), "replayed with it off");
     // One recorded token is another.
     let text = std::fs::read_to_string(&file).expect("a recording");
     let line = text.lines().filter(|l| l.contains("TokenSampled")).nth(9).expect("ten tokens");
@@ -75,6 +82,41 @@ fn simulate() {
     assert_eq!(found["steps"], steps);
 }
 
+/// Width and height of a PNG, from its first chunk.
+fn size_of(png: &[u8]) -> (u32, u32) {
+    let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().expect("four bytes"));
+    (number(16), number(20))
+}
+
+/// Compressed or not, at any step, size, scale and theme; and what is exported is the same again.
+fn view_draws_a_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_str().expect("a path").to_string();
+    let packed = crate::support::root().join("assets/traces/overload.jsonl.gz");
+    let packed = packed.to_str().expect("a path");
+    let (plain, again, png) = (file("run.jsonl"), file("again.jsonl"), file("step.png"));
+    run(&["view", packed, "--export", &plain]).good();
+    run(&["view", &plain, "--export", &again]).good();
+    let read = |name: &str| std::fs::read_to_string(name).expect("an export");
+    let text = read(&plain);
+    assert_eq!(text, read(&again));
+    assert!(text.lines().next().is_some_and(|l| l.contains("\"model\":\"fable\"")), "its header");
+    let mut seen = Vec::new();
+    for (view, theme, at) in
+        [("timeline", "light", "70"), ("all", "dark", "70"), ("all", "dark", "9")]
+    {
+        let how = ["--view", view, "--theme", theme, "--at", at];
+        let form = ["--size", "800x600", "--scale", "1.5", "--screenshot", &png];
+        run(&[&["view", packed][..], &how, &form].concat()).good();
+        let bytes = std::fs::read(&png).expect("a picture");
+        assert_eq!(size_of(&bytes), (1200, 900), "{view}");
+        assert!(!seen.contains(&bytes), "{view} at {at} is another picture");
+        seen.push(bytes);
+    }
+    let ran = run(&["view", packed, "--screenshot", &png, "--view", "nothing"]);
+    assert!(ran.code == Some(1) && ran.err.contains("choose all, slots, blocks"), "{ran:?}");
+}
+
 fn traces() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("arrivals");
@@ -123,4 +165,35 @@ fn wrong() {
     assert!(told(&["sim", "--tenant-weight", "me=2"]).contains("tenant-1"));
     assert!(told(&["what-if", "nowhere"]).contains("nowhere"));
     assert!(told(&["replay", "nowhere"]).contains("nowhere"));
+    let blocks = told(&["sim", "--requests", "1", "--kv-blocks", "4000000000"]);
+    assert!(blocks.contains("blocks is 4000000000, and can be 1 to "), "{blocks}");
+    // No output takes the place of an input, and no size of a recording is taken on trust.
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_string();
+    let file = path("run.jsonl");
+    run(&["sim", "--requests", "3", "--out", &file]).good();
+    let before = std::fs::read_to_string(&file).expect("a recording");
+    for args in
+        [&["what-if", &file][..], &["sim", "--arrivals", &file], &["sim", "--hardware", &file]]
+    {
+        assert!(told(&[args, &["--out", &file]].concat()).contains("itself, which is read"));
+    }
+    assert_eq!(std::fs::read_to_string(&file).expect("a recording"), before);
+    for (size, right) in [("block_size", 16), ("sequences_max", 256), ("context_max", 8192)] {
+        let wrong = before.replacen(&format!("\"{size}\":{right}"), &format!("\"{size}\":0"), 1);
+        let place = path("wrong.jsonl");
+        std::fs::write(&place, wrong).expect("a writable folder");
+        for command in ["what-if", "replay"] {
+            let told = told(&[command, &place]);
+            assert!(told.contains(&format!("{size} is 0, and can be 1 to ")), "{told}");
+        }
+    }
+    // A disk that is full is told, and the recording fails with it.
+    #[cfg(target_os = "linux")]
+    {
+        let ask = ["generate", "x", "-n", "2", "--device", "cpu", "--record", "/dev/full"];
+        let ran = run(&[&ask[..], &QUICK].concat());
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains("--record /dev/full: ") && !ran.out.is_empty(), "{ran:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! `serve` over a real model: answers, a recording that folds, and how Ctrl-C ends it.
 
-use crate::support::Rows;
 use crate::support::program::{QUICK, Serving, run};
+use crate::support::{Rows, root};
 use serde_json::{Value, json};
 use std::io::{BufReader, Read};
 use std::net::TcpStream;
@@ -9,7 +9,9 @@ use tilewright::trace::{FinishReason, Picture, Reader, fold};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("cli::serve_answers_and_records", serve_answers_and_records);
+    rows.add("cli::serve_tells_invariance", serve_tells_invariance);
     rows.add("cli::view_draws_a_server", view_draws_a_server);
+    rows.add("cli::serve_ends_where_the_model_cannot_load", cannot_load);
     #[cfg(unix)]
     rows.add("cli::interrupt_drains", interrupt_drains);
     #[cfg(unix)]
@@ -49,6 +51,31 @@ fn serve_answers_and_records() {
     assert_eq!(counters.finished.get(&FinishReason::Stop), Some(&1));
     assert_eq!(answer["usage"]["completion_tokens"], counters.sampled_tokens);
     assert_eq!(picture.free_blocks() as usize, picture.blocks.len());
+}
+
+fn serve_tells_invariance() {
+    for invariance in ["on", "off"] {
+        let serving = start(&["--invariance", invariance]);
+        assert_eq!(body_of(&serving.ask("GET", "/props", ""))["invariance"], invariance);
+    }
+}
+
+/// A tokenizer.json that makes its library panic ends the server with an error.
+fn cannot_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in std::fs::read_dir(root().join("tests/data/llama3-rope")).expect("a model") {
+        let file = file.expect("a file");
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
+    }
+    let tokenizer = std::fs::read(root().join("assets/fable/tokenizer.json")).expect("a file");
+    let mut tokenizer: Value = serde_json::from_slice(&tokenizer).expect("json");
+    tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("written");
+    let path = folder.path().to_str().expect("a path");
+    let ran = run(&["serve", "--port", "0", "--device", "cpu", "-m", path]);
+    let last = ran.err.lines().last().unwrap_or_default();
+    assert!(ran.code == Some(1) && last.starts_with("error: "), "{ran:?}");
+    assert!(last.contains("tokenizer.json") && !ran.err.contains("RUST_BACKTRACE"), "{ran:?}");
 }
 
 fn view_draws_a_server() {

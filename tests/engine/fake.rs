@@ -1,17 +1,19 @@
 //! A runner without a model, for tests of engine and server. It keeps the tokens it is given in
 //! pages, as a device keeps keys and values, and reads a sequence back through its block table:
 //! a wrong table or position shows as a wrong history. The next token is a function of that
-//! history alone. Faults are switched on from outside.
+//! history alone. Faults are switched on from outside. A step that is launched is computed at once,
+//! and its answers come late.
 
-use crate::support::root;
-use std::collections::BTreeMap;
+use crate::support::{root, steps_in_flight};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::Poll;
 use tilewright::base::{Clock, Limits, ManualClock, TokenId};
 use tilewright::engine::{
-    Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, NextIds, Probe, Probed, RunError,
-    RunFuture, Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput, StepRow,
-    SwapFuture, TokenLogprobs, Wanted,
+    Capacity, Engine, EngineConfig, EngineHandle, KernelTime, ModelCard, NextIds, Probe, Probed,
+    RunError, RunFuture, Runner, SampleInput, Sampled, SamplingDefaults, StepInput, StepOutput,
+    StepRow, SwapFuture, TokenLogprobs, Wanted,
 };
 use tilewright::sched::BlockSwap;
 use tilewright::text::{Tokenizer, TokenizerExtra};
@@ -25,8 +27,10 @@ pub type Answer = Box<dyn Fn(&[TokenId], usize) -> TokenId + Send + Sync>;
 /// What a test may turn while the runner runs.
 pub struct Knobs {
     answer: Answer,
-    /// The device is lost when this step comes.
+    /// The device is lost when this step comes: a launched one is only known to be when it lands.
     pub lost_at: AtomicU64,
+    /// The device takes no more steps from this one on.
+    pub refused_at: AtomicU64,
     /// The device is lost when blocks are moved.
     pub lost_in_swap: AtomicBool,
     /// The thread panics when this step comes.
@@ -35,6 +39,8 @@ pub struct Knobs {
     pub poison: AtomicU64,
     /// Steps seen.
     pub steps: AtomicU64,
+    /// The most that were in the air at once.
+    pub in_the_air: AtomicU64,
     gate: Mutex<Gate>,
     turned: Condvar,
 }
@@ -51,22 +57,26 @@ impl Knobs {
         Self {
             answer,
             lost_at: AtomicU64::new(u64::MAX),
+            refused_at: AtomicU64::new(u64::MAX),
             lost_in_swap: AtomicBool::new(false),
             panic_at: AtomicU64::new(u64::MAX),
             poison: AtomicU64::new(u64::MAX),
             steps: AtomicU64::new(0),
+            in_the_air: AtomicU64::new(0),
             gate: Mutex::new(Gate { pass: u64::MAX, held: false }),
             turned: Condvar::new(),
         }
     }
 
     /// Lets `steps` more steps pass, then none. `u64::MAX` lets all pass.
+    #[cfg(feature = "server")]
     pub fn pass(&self, steps: u64) {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).pass = steps;
         self.turned.notify_all();
     }
 
     /// Waits until the runner stands at the gate.
+    #[cfg(feature = "server")]
     pub fn until_held(&self) {
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         let stands = |gate: &mut Gate| !(gate.held && gate.pass == 0);
@@ -103,6 +113,17 @@ pub fn hashed() -> Answer {
     })
 }
 
+/// Some token of three that depends on the three before it: it soon repeats itself, now and then
+/// otherwise than the last time.
+pub fn looping() -> Answer {
+    Box::new(|history, _| {
+        let last = &history[history.len().saturating_sub(3)..];
+        let turn = history.len() as u32 / 24;
+        let hash = last.iter().fold(7 + turn, |h, &t| (h ^ t).wrapping_mul(0x9E37_79B1));
+        300 + (hash >> 13) % 3
+    })
+}
+
 /// `token` if the mask allows it; else one of those it does, the end before others now and then:
 /// a function of the history alone.
 fn held(token: TokenId, mask: &[u32], history: &[TokenId]) -> TokenId {
@@ -122,6 +143,10 @@ pub struct FakeRunner {
     pages: Vec<TokenId>,
     /// What host blocks hold.
     host: BTreeMap<u32, Vec<TokenId>>,
+    /// What comes of the steps in the air.
+    flights: VecDeque<Result<StepOutput, RunError>>,
+    /// The tokens that the last step chose.
+    chosen: Vec<TokenId>,
 }
 
 impl FakeRunner {
@@ -131,7 +156,10 @@ impl FakeRunner {
             self.pages[block * self.block_size + at % self.block_size]
         };
         let history: Vec<_> = (0..sample.position as usize).map(read).collect();
-        assert_eq!(history, sample.history, "the cache holds what the sequence holds");
+        let chosen = row.chosen.map(|at| self.chosen[at as usize]);
+        let sequence = [sample.history, chosen.as_slice(), sample.drafts].concat();
+        assert_eq!(history, sequence, "the cache holds what the sequence holds");
+        assert!(sample.drafts.is_empty() || sample.banned.is_empty(), "a choice of its own kind");
         let mut token = (self.knobs.answer)(&history, sample.prompt_len as usize);
         if let Some(strong) = sample.sampling.logit_bias.iter().find(|b| b.1 == 100.0) {
             token = strong.0;
@@ -178,16 +206,14 @@ impl FakeRunner {
     }
 }
 
-impl Runner for FakeRunner {
-    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
-        self.knobs.wait();
+impl FakeRunner {
+    fn compute(&mut self, input: StepInput<'_>) -> Result<StepOutput, RunError> {
         self.knobs.steps.store(input.step, Ordering::SeqCst);
         if input.step >= self.knobs.panic_at.load(Ordering::SeqCst) {
             panic!("planted");
         }
         if input.step >= self.knobs.lost_at.load(Ordering::SeqCst) {
-            let lost = RunError::DeviceLost("planted".to_string());
-            return Box::pin(std::future::ready(Err(lost)));
+            return Err(RunError::DeviceLost("planted".to_string()));
         }
         let scratch = self.pages.len() / self.block_size - 1;
         for copy in input.copies {
@@ -199,16 +225,57 @@ impl Runner for FakeRunner {
             let padded = row.blocks.iter().all(|b| b.index() == scratch);
             assert_eq!(row.pad, padded, "padding, and nothing else, is in the scratch block");
             assert!(!row.pad || row.sample.is_none(), "padding is never sampled");
-            for (at, &token) in (row.start as usize..).zip(row.tokens) {
+            assert!(row.chosen.is_none() || row.tokens.len() == 1, "one token is not known");
+            let chosen = row.chosen.map(|at| self.chosen[at as usize]);
+            let tokens = chosen.as_ref().map_or(row.tokens, std::slice::from_ref);
+            for (at, &token) in (row.start as usize..).zip(tokens) {
                 let block = row.blocks[at / self.block_size].index();
                 self.pages[block * self.block_size + at % self.block_size] = token;
             }
         }
-        let sampled = input.sampling().map(|(row, s)| self.answer(row, s)).collect();
+        let sampled: Vec<_> = input.sampling().map(|(row, s)| self.answer(row, &s)).collect();
+        self.chosen = sampled.iter().map(|answer| answer.token).collect();
         let probed = input.probing().map(|(row, probe)| self.probe(row, probe)).collect();
         let launches = input.rows.len() as u32;
         let kernels = vec![KernelTime { kernel: "fake", launches, nanos: 7 }];
-        Box::pin(std::future::ready(Ok(StepOutput { sampled, probed, kernels })))
+        Ok(StepOutput { sampled, probed, kernels })
+    }
+}
+
+impl Runner for FakeRunner {
+    fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
+        self.knobs.wait();
+        Box::pin(std::future::ready(self.compute(input)))
+    }
+
+    fn launch(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
+        if input.step >= self.knobs.refused_at.load(Ordering::SeqCst) {
+            return Err(RunError::Device("refused".to_string()));
+        }
+        let output = self.compute(input);
+        self.flights.push_back(output);
+        let count = self.flights.len() as u64;
+        assert!(count <= 2, "{count} steps in the air");
+        self.knobs.in_the_air.fetch_max(count, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What waits at the gate is the device: a step is handed over at once.
+    fn land<'a>(&'a mut self) -> RunFuture<'a> {
+        self.knobs.wait();
+        let mut looks = 0;
+        Box::pin(std::future::poll_fn(move |context| {
+            looks += 1;
+            if looks < 3 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(self.flights.pop_front().expect("a step in the air"))
+        }))
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity { tokens: u32::MAX, sequences: u32::MAX, flights: 2 }
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
@@ -244,6 +311,9 @@ pub fn card() -> ModelCard {
         defaults: SamplingDefaults { temperature: Some(0.0), ..SamplingDefaults::default() },
         stop_ids: vec![0, END],
         logit_rows: 1551,
+        tuned: 0,
+        invariance: Default::default(),
+        products: Default::default(),
         tokenizer,
     }
 }
@@ -265,7 +335,9 @@ pub fn limits() -> Limits {
 }
 
 pub fn config(limits: Limits, clock: &Arc<ManualClock>) -> EngineConfig {
-    EngineConfig::new(limits, clock.clone() as Arc<dyn Clock>)
+    let mut config = EngineConfig::new(limits, clock.clone() as Arc<dyn Clock>);
+    config.steps_in_flight = steps_in_flight();
+    config
 }
 
 impl World {
@@ -312,5 +384,6 @@ pub fn runner(limits: &Limits, answer: Answer) -> (FakeRunner, Arc<Knobs>) {
     let block_size = limits.block_size as usize;
     // One block beyond the pool: scratch, for padding.
     let pages = vec![TokenId::MAX; (limits.blocks as usize + 1) * block_size];
-    (FakeRunner { knobs: knobs.clone(), block_size, pages, host: BTreeMap::new() }, knobs)
+    let (host, flights, chosen) = (BTreeMap::new(), VecDeque::new(), Vec::new());
+    (FakeRunner { knobs: knobs.clone(), block_size, pages, host, flights, chosen }, knobs)
 }

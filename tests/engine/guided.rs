@@ -60,7 +60,7 @@ impl Guide for Stair {
     }
 }
 
-fn stairs(length: u32, fails: Option<(u32, bool)>) -> Option<Arc<dyn Grammar>> {
+pub fn stairs(length: u32, fails: Option<(u32, bool)>) -> Option<Arc<dyn Grammar>> {
     Some(Arc::new(Stairs { length, fails, engine: std::thread::current().id() }))
 }
 

@@ -2,8 +2,10 @@
 
 pub mod fake;
 
+mod ahead;
 mod asked;
 mod choices;
+mod draft;
 mod faults;
 mod fields;
 mod guided;
@@ -30,4 +32,6 @@ pub fn rows(rows: &mut Rows) {
     policies::rows(rows);
     replay::rows(rows);
     choices::rows(rows);
+    draft::rows(rows);
+    ahead::rows(rows);
 }

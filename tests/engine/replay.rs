@@ -1,24 +1,29 @@
 //! A recorded run, run again: the same decisions and tokens, whatever happened in it; and the first
 //! step that comes out otherwise is named.
 
-use super::fake::{self, Answer, FakeRunner, hashed};
-use crate::support::Rows;
+use super::fake::{self, Answer, FakeRunner, hashed, looping};
+use crate::support::{Rows, steps_in_flight};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use tilewright::base::{
     Batching, Clock, FairUnit, Limits, ManualClock, MonotonicClock, Order, Policies, Preemption,
-    Prefill, TokenId,
+    Prefill, Speculate, TokenId,
 };
 use tilewright::engine::{
-    Engine, EngineConfig, GenerateRequest, Known, ModelCard, Question, ReplayError, Replayed,
-    RunFuture, Runner, SamplingDefaults, StepInput, Stepped, SwapFuture, replay,
+    Capacity, Engine, EngineConfig, GenerateRequest, Known, ModelCard, Question, ReplayError,
+    Replayed, RunError, RunFuture, Runner, SamplingDefaults, StepInput, Stepped, SwapFuture,
+    replay,
 };
 use tilewright::sched::BlockSwap;
 use tilewright::text::Tokenizer;
-use tilewright::trace::{Event, PreemptReason, Stamped};
+use tilewright::trace::{Event, FinishReason, PreemptReason, Stamped};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("engine::replay_is_exact", exact);
     rows.add("engine::replay_is_exact_on_a_real_clock", real_clock);
+    rows.add("engine::replay_is_exact_with_guesses", with_guesses);
+    rows.add("engine::replay_is_exact_with_two_in_flight", two_in_flight);
+    rows.add("engine::replay_is_exact_where_a_request_follows_moved_blocks", after_moves);
     rows.add("engine::replay_names_the_first_step_that_differs", first_difference);
     rows.add("engine::replay_of_a_cut_recording", cut_off);
     rows.add("engine::recordings_without_prompts_are_refused", refused);
@@ -34,6 +39,9 @@ fn card() -> ModelCard {
         defaults: SamplingDefaults::default(),
         stop_ids: vec![0, fake::END],
         logit_rows: 1551,
+        tuned: 0,
+        invariance: Default::default(),
+        products: Default::default(),
         tokenizer,
     }
 }
@@ -42,13 +50,40 @@ fn card() -> ModelCard {
 struct Slow {
     inner: FakeRunner,
     clock: Arc<ManualClock>,
+    /// Of the steps in the air.
+    flights: VecDeque<u64>,
+}
+
+impl Slow {
+    fn new(inner: FakeRunner, clock: &Arc<ManualClock>) -> Self {
+        Self { inner, clock: clock.clone(), flights: VecDeque::new() }
+    }
+
+    fn micros(input: StepInput<'_>) -> u64 {
+        let tokens: usize = input.rows.iter().map(|row| row.tokens.len()).sum();
+        500 + 37 * tokens as u64
+    }
 }
 
 impl Runner for Slow {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
-        let tokens: usize = input.rows.iter().map(|row| row.tokens.len()).sum();
-        self.clock.advance(500 + 37 * tokens as u64);
+        self.clock.advance(Self::micros(input));
         self.inner.run(input)
+    }
+
+    fn launch(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
+        self.clock.advance(11);
+        self.flights.push_back(Self::micros(input));
+        self.inner.launch(input)
+    }
+
+    fn land<'a>(&'a mut self) -> RunFuture<'a> {
+        self.clock.advance(self.flights.pop_front().expect("a step in the air"));
+        self.inner.land()
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.inner.capacity()
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
@@ -99,19 +134,47 @@ fn record(
     policies: Policies,
     turn: impl Fn(u64),
 ) -> Vec<Stamped> {
+    record_with(clock, runner, policies, turn, 1024)
+}
+
+/// The same with a bound on what a caller leaves unread.
+fn record_with(
+    clock: Arc<dyn Clock>,
+    runner: impl Runner,
+    policies: Policies,
+    turn: impl Fn(u64),
+    unread: usize,
+) -> Vec<Stamped> {
+    let config = |config: &mut EngineConfig| {
+        (config.policies, config.output_buffer) = (policies, unread);
+        config.steps_in_flight = steps_in_flight();
+    };
+    record_as(clock, runner, config, &requests(), 3, turn)
+}
+
+/// The same with more of the engine changed, other requests, and so many steps after each.
+fn record_as(
+    clock: Arc<dyn Clock>,
+    runner: impl Runner,
+    change: impl FnOnce(&mut EngineConfig),
+    requests: &[GenerateRequest],
+    steps: usize,
+    turn: impl Fn(u64),
+) -> Vec<Stamped> {
     let events: Arc<Mutex<Vec<Stamped>>> = Arc::default();
     let mut config = EngineConfig::new(limits(), clock);
-    config.policies = policies;
     config.weights = vec![("tenant 1".to_string(), 3)];
     config.record_requests = true;
     config.force_preemption_every = Some(11);
+    change(&mut config);
+    let policies = config.policies;
     config.sinks.push(Box::new(events.clone()));
     let mut engine = Engine::new(runner, card(), config);
     let handle = engine.handle();
     let mut open = Vec::new();
-    for (n, request) in (0u64..).zip(requests().into_iter().cycle().take(16)) {
-        open.extend(handle.submit_choices(request).expect("a request"));
-        for _ in 0..3 {
+    for (n, request) in (0u64..).zip(requests.iter().cycle().take(16)) {
+        open.extend(handle.submit_choices(request.clone()).expect("a request"));
+        for _ in 0..steps {
             turn(n);
             pollster::block_on(engine.step());
         }
@@ -181,13 +244,18 @@ fn check(events: &[Stamped], replayed: &Replayed) {
 }
 
 fn exact() {
-    let (mut natural, mut swapped) = (0, 0);
+    let (mut natural, mut swapped, mut hashes) = (0, 0, 0);
     for policies in policies() {
         let clock = Arc::new(ManualClock::default());
-        let slow = Slow { inner: runner(hashed()), clock: clock.clone() };
+        let slow = Slow::new(runner(hashed()), &clock);
         let turn = |n: u64| clock.advance(100 + 77 * (n % 5));
         let events = record(clock.clone(), slow, policies, turn);
         check(&events, &again(&events, hashed()));
+        // As it was recorded before hashes of blocks were told.
+        let hash = |e: &Stamped| matches!(e.event, Event::BlocksHashed { .. });
+        let (told, older): (Vec<_>, Vec<_>) = events.iter().cloned().partition(hash);
+        check(&older, &again(&older, hashed()));
+        hashes += told.len();
         let full = |e: &&Stamped| {
             matches!(e.event, Event::SequencePreempted { reason: PreemptReason::OutOfBlocks, .. })
         };
@@ -196,6 +264,7 @@ fn exact() {
         swapped += events.iter().filter(moved).count();
     }
     assert!(natural > 0 && swapped > 0, "the pool ran out {natural} times, {swapped} moves");
+    assert!(hashes > 0, "no block was hashed");
 }
 
 fn real_clock() {
@@ -203,6 +272,109 @@ fn real_clock() {
         let clock = Arc::new(MonotonicClock::default());
         let events = record(clock, runner(hashed()), policies, |_| {});
         check(&events, &again(&events, hashed()));
+    }
+}
+
+/// Readers that fall behind within a run of right guesses, too.
+fn with_guesses() {
+    let (mut right, mut left) = (0, 0);
+    for (mut policies, unread) in policies().into_iter().flat_map(|p| [(p, 1024), (p, 9), (p, 4)]) {
+        policies.speculate = Speculate::ngram(5, 1, 3).expect("usable");
+        let clock = Arc::new(ManualClock::default());
+        let slow = Slow::new(runner(looping()), &clock);
+        let turn = |n: u64| clock.advance(100 + 77 * (n % 5));
+        let events = record_with(clock.clone(), slow, policies, turn, unread);
+        check(&events, &again(&events, looping()));
+        let mut last = None;
+        for event in &events {
+            match event.event {
+                Event::DraftsTried { sequence, right: n, .. } => {
+                    right += n;
+                    last = (n > 0).then_some(sequence);
+                }
+                Event::SequenceFinished { sequence, reason: FinishReason::Cancelled, .. } => {
+                    left += u32::from(last == Some(sequence));
+                }
+                Event::StepPlanned { .. } => last = None,
+                _ => {}
+            }
+        }
+    }
+    assert!(right > 100 && left > 5, "{right} right guesses, {left} left within a run");
+}
+
+/// Steps planned while the one before is in the air, with ends that only their tokens tell, and
+/// callers who leave or read too slowly while a row of theirs is on its way.
+fn two_in_flight() {
+    let plain = |mut request: GenerateRequest| {
+        (request.question, request.min_tokens, request.n) = (None, None, None);
+        request.logit_bias.clear();
+        // Some of these come out before the limit.
+        request.stop_token_ids = (300..1300).step_by(23).collect();
+        request
+    };
+    let requests: Vec<_> = requests().into_iter().map(plain).collect();
+    let (mut ahead, mut discarded, mut left) = (0, 0, 0);
+    for (policies, unread) in policies().into_iter().flat_map(|p| [(p, 1024), (p, 9), (p, 4)]) {
+        let config = |config: &mut EngineConfig| {
+            (config.policies, config.output_buffer) = (policies, unread);
+            config.steps_in_flight = 2;
+        };
+        let clock = Arc::new(ManualClock::default());
+        let slow = Slow::new(runner(hashed()), &clock);
+        let turn = |n: u64| clock.advance(100 + 77 * (n % 5));
+        let events = record_as(clock.clone(), slow, config, &requests, 9, turn);
+        check(&events, &again(&events, hashed()));
+        let mut over = None;
+        for event in &events {
+            match event.event {
+                Event::StepAhead { .. } => ahead += 1,
+                Event::RowDiscarded { sequence, .. } => {
+                    discarded += 1;
+                    over = Some(sequence);
+                }
+                Event::SequenceFinished { sequence, reason: FinishReason::Cancelled, .. } => {
+                    left += u32::from(over == Some(sequence));
+                }
+                _ => {}
+            }
+        }
+        // Cut off where a step is told that is still in the air, and where one came to nothing.
+        for told in [
+            |e: &Stamped| matches!(e.event, Event::StepAhead { .. }),
+            |e: &Stamped| matches!(e.event, Event::RowDiscarded { .. }),
+        ] {
+            let at = events.iter().rposition(told).map_or(0, |at| at + 1);
+            assert!(at == 0 || again(&events[..at], hashed()).difference.is_none(), "cut at {at}");
+        }
+        let clock = Arc::new(MonotonicClock::default());
+        let events = record_as(clock, runner(hashed()), config, &requests, 9, |_| {});
+        check(&events, &again(&events, hashed()));
+    }
+    assert!(ahead > 100 && discarded > 20 && left > 3, "{ahead}, {discarded}, {left} left");
+}
+
+/// A turn that moves blocks and has no rows, and a request before the next turn.
+fn after_moves() {
+    let policies = Policies { preemption: Preemption::Swap, ..Policies::default() };
+    for flights in [1, 2] {
+        let mut met = 0;
+        for steps in 8..13 {
+            let config = |config: &mut EngineConfig| {
+                (config.policies, config.steps_in_flight) = (policies, flights);
+            };
+            let clock = Arc::new(ManualClock::default());
+            let slow = Slow::new(runner(hashed()), &clock);
+            let turn = |n: u64| clock.advance(100 + 77 * (n % 5));
+            let events = record_as(clock.clone(), slow, config, &requests(), steps, turn);
+            let follows = |pair: &[Stamped]| {
+                let moved = matches!(pair[0].event, Event::BlocksSwapped { step: 0, .. });
+                moved && matches!(pair[1].event, Event::RequestAsked { .. })
+            };
+            met += events.windows(2).filter(|pair| follows(pair)).count();
+            check(&events, &again(&events, hashed()));
+        }
+        assert!(met > 0, "no request followed moved blocks with {flights} in flight");
     }
 }
 

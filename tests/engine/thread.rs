@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use tilewright::base::ManualClock;
 use tilewright::engine::{
-    Engine, EngineState, GenerateError, GenerateRequest, RunFuture, Runner, Sampled, StepInput,
-    SubmitError, SwapFuture, THREAD_NAME, spawn,
+    Engine, EngineState, GenerateError, GenerateRequest, LoadError, RunFuture, Runner, Sampled,
+    StepInput, SubmitError, SwapFuture, THREAD_NAME, spawn,
 };
 use tilewright::sched::BlockSwap;
 
@@ -15,6 +15,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("engine::runs_on_one_named_thread", runs_on_one_named_thread);
     rows.add("engine::panic_on_the_thread_is_told", panic_on_the_thread_is_told);
     rows.add("engine::load_error_is_handed_over", load_error_is_handed_over);
+    rows.add("engine::panic_while_loading_is_a_load_error", panic_while_loading);
 }
 
 fn request() -> GenerateRequest {
@@ -40,7 +41,7 @@ fn runs_on_one_named_thread() {
     let (tell, told) = mpsc::channel();
     let build = || {
         let clock = Arc::new(ManualClock::default());
-        Ok::<_, String>(Engine::new(Named, card(), config(limits(), &clock)))
+        Ok::<_, LoadError>(Engine::new(Named, card(), config(limits(), &clock)))
     };
     let thread = spawn(build, move |ready| tell.send(ready).unwrap()).unwrap();
     let handle = told.recv().unwrap().unwrap();
@@ -61,7 +62,7 @@ fn panic_on_the_thread_is_told() {
         let clock = Arc::new(ManualClock::default());
         let (engine, knobs) = engine(card(), config(limits(), &clock), hashed());
         knobs.panic_at.store(2, Ordering::SeqCst);
-        Ok::<_, String>(engine)
+        Ok::<_, LoadError>(engine)
     };
     let thread = spawn(build, move |ready| tell.send(ready).unwrap()).unwrap();
     let handle = told.recv().unwrap().unwrap();
@@ -75,8 +76,19 @@ fn panic_on_the_thread_is_told() {
 
 fn load_error_is_handed_over() {
     let (tell, told) = mpsc::channel();
-    let build = || Err::<Engine<Named>, _>("no such file");
+    let error = LoadError::NoTokenizer { file: "none".into() };
+    let build = || Err::<Engine<Named>, _>(error);
     let thread = spawn(build, move |ready| tell.send(ready.err()).unwrap()).unwrap();
-    assert_eq!(told.recv().unwrap(), Some("no such file"));
+    assert!(matches!(told.recv().unwrap(), Some(LoadError::NoTokenizer { .. })));
+    thread.join().unwrap();
+}
+
+/// Whoever waits for the model is told, and need not wait for the thread.
+fn panic_while_loading() {
+    let (tell, told) = mpsc::channel();
+    let build = || -> Result<Engine<Named>, LoadError> { panic!("bad {}", "file") };
+    let thread = spawn(build, move |ready| tell.send(ready.err()).unwrap()).unwrap();
+    let error = told.recv().unwrap().expect("an error").to_string();
+    assert!(error.contains("bad file"), "{error}");
     thread.join().unwrap();
 }

@@ -56,7 +56,7 @@ fn record_file_tells_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let ring = Arc::new(Mutex::new(RingSink::new(10_000)));
-    let file = FileSink::create(&path, 10_000, &Header::default()).unwrap();
+    let file = FileSink::create(&path, 10_000, &Header::default(), |_| {}).unwrap();
     // Dropping the engine closes the file.
     drop(run(vec![Box::new(file), Box::new(ring.clone())]));
     let reader = Reader::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap()));

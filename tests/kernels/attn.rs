@@ -6,7 +6,9 @@
 use super::kv::Form;
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
 use crate::support::On;
-use tilewright::base::KvType;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use tilewright::base::{Invariance, KvType};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, Heads, first_key, partial_values};
 use tilewright::record::{DeviceKind, Facts, Recording};
 
@@ -210,7 +212,7 @@ impl World {
             first += len;
         }
         let mut work = AttnWork::default();
-        work.fill(&rows, self.heads, self.window, cut.partials_max);
+        work.fill(&rows, self.heads, self.window, cut.partials_max, facts);
         change(&mut work);
         let items_at = meta.len() as u32;
         meta.extend(work.items.iter().flatten());
@@ -220,6 +222,8 @@ impl World {
         let heads = self.heads.heads * self.heads.head_dim;
         out.chunks_mut(self.stride()).for_each(|row| row[heads as usize..].fill(UNTOUCHED));
         let partials = work.partials.max(1) * partial_values(self.heads.head_dim);
+        let wide: Vec<_> =
+            self.q.chunks(self.stride()).flat_map(|row| [row, &[f32::NAN; 8]].concat()).collect();
         let attn = Attn {
             work: &work,
             items_at,
@@ -230,13 +234,14 @@ impl World {
             scale: self.scale,
             window: self.window,
             cap: self.cap,
-            q: lab.floats(&self.q),
-            q_stride: self.stride() as u32,
+            q: lab.floats(&wide),
+            q_stride: self.stride() as u32 + 8,
             k_cache: lab.words(&k),
             v_cache: lab.words(&v),
             meta: lab.words(&meta),
             partial: lab.floats(&vec![f32::NAN; partials as usize]),
             out: lab.floats(&out),
+            out_stride: self.stride() as u32,
         };
         let mut recording = Recording::default();
         attn.record(facts, &mut recording);
@@ -321,6 +326,29 @@ pub fn packed(on: On, head_dim: u32) {
             }
         }
     }
+}
+
+/// Where numbers may depend on company, splits are of other lengths, and as right.
+pub fn splits(on: On, head_dim: u32) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    let lengths = RefCell::new(BTreeSet::new());
+    for window in [None, Some(300)] {
+        let world = World::with(head_dim, HEADS[1], window, KvType::F32, &mut draws);
+        for (width, facts) in widths(&lab) {
+            let facts = Facts { invariance: Invariance::Off, ..facts };
+            for (name, cut) in CUTS {
+                let seen = |work: &mut AttnWork| {
+                    lengths.borrow_mut().insert(work.split);
+                };
+                let out = world.run(cut, &facts, seen, &mut lab);
+                let what = format!("{width}, window {window:?}, {name}, seed {SEED:#x}");
+                compare(&out, &world.wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+            }
+        }
+    }
+    let lengths = lengths.into_inner();
+    assert!(lengths.contains(&64) && lengths.last() > Some(&256), "{lengths:?}");
 }
 
 /// Work lists and scales with a planted fault do not pass for right.

@@ -1,10 +1,10 @@
 //! `norm_rms`, `norm_qk` and `act_glu` against f64.
 
-use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use super::lab::{Draws, Lab, Wanted, compare, same_bits, side_by_side};
 use crate::support::On;
 use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams, SoftCap};
 use tilewright::kernels::variants;
-use tilewright::record::{Binding, Recording};
+use tilewright::record::Recording;
 
 /// Allowed relative error of a normed value: its sum, a root, two products.
 const NORM_TOLERANCE: f64 = 2e-6;
@@ -175,30 +175,31 @@ pub fn norm_qk(on: On) {
             let ids = tokens * (q_groups + k_groups);
             let params = NormQkParams {
                 tokens: tokens as u32,
+                x_stride: (q.stride + k.stride) as u32,
                 q_groups: q_groups as u32,
                 q_dim: q_dim as u32,
-                q_stride: q.stride as u32,
+                k_at: q.stride as u32,
                 k_groups: k_groups as u32,
                 k_dim: k_dim as u32,
-                k_stride: k.stride as u32,
                 eps,
                 offset,
                 grid_x: ids.div_ceil(2) as u32,
             };
+            let wanted = [&q, &k].map(|groups| groups.wanted(eps, offset));
+            let wanted = side_by_side([(&wanted[0], q.stride), (&wanted[1], k.stride)]);
             for variant in lab.variants("norm_qk") {
                 let [wq, wk] = [&q.w, &k.w].map(|w| lab.floats(w));
-                let [xq, xk] = [&q.x, &k.x].map(|x| lab.floats(x));
+                let x = lab.floats(&side_by_side([(&q.x, q.stride), (&k.x, k.stride)]));
                 let mut recording = Recording::default();
                 let id = variants::variant(&variant.name).expect("a row of the table");
                 let grid = [params.grid_x, 2, 1];
-                recording.dispatch(id, &params, vec![wq, wk, xq, xk], grid);
-                let got = lab.run(recording, &[xq, xk]);
-                for (got, groups) in got.iter().zip([&q, &k]) {
-                    let what = format!("{}, {tokens} tokens, seed {SEED:#x}", variant.name);
-                    let wanted = groups.wanted(eps, offset);
-                    compare(got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                recording.dispatch(id, &params, vec![wq, wk, x], grid);
+                let got = lab.run(recording, &[x]).remove(0);
+                let what = format!("{}, {tokens} tokens, seed {SEED:#x}", variant.name);
+                compare(&got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+                for at in [q.dim - 1, q.stride + k.dim - 1] {
                     let mut bad = got.clone();
-                    bad[groups.dim - 1] += 3.0 * wanted[groups.dim - 1].within as f32 + 1e-9;
+                    bad[at] += 3.0 * wanted[at].within as f32 + 1e-9;
                     assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
                 }
                 lab.clear();
@@ -267,13 +268,13 @@ pub fn act_glu(on: On) {
             })
             .chain([exact(UNTOUCHED); 9])
             .collect();
-        g.extend([UNTOUCHED; 9]);
-        let (gate, up) = (lab.floats(&g), lab.floats(&up));
-        let gate = Binding { bytes: (count as u64 + 9) * 4, ..gate };
+        let x = lab.floats(&[&g[..], &[f32::NAN; 5], &up].concat());
+        let y = lab.floats(&vec![UNTOUCHED; count + 9]);
         let mut recording = Recording::default();
-        let (rows, dim) = (1, count as u32);
-        ActGlu { act, rows, dim, stride: dim, gate, up }.record(&lab.facts, &mut recording);
-        let got = lab.run(recording, &[gate]).remove(0);
+        let (rows, dim, x_stride) = (1, count as u32, 2 * count as u32 + 5);
+        ActGlu { act, rows, dim, x, x_stride, up_at: dim + 5, y, y_stride: dim }
+            .record(&lab.facts, &mut recording);
+        let got = lab.run(recording, &[y]).remove(0);
         let what = format!("{act:?} of {count} values, seed {SEED:#x}");
         compare(&got, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
         let mut bad = got;
@@ -282,14 +283,18 @@ pub fn act_glu(on: On) {
     }
     // What lies between rows becomes 0, also where it was no number.
     let (rows, dim, stride) = (5usize, 33usize, 64usize);
-    let mut g = vec![f32::NAN; rows * stride];
-    g.chunks_mut(stride).for_each(|row| row[..dim].fill(1.5));
-    let [gate, up] = [&g, &vec![2.0; rows * stride]].map(|values| lab.floats(values));
+    let mut g = vec![f32::NAN; 2 * rows * stride];
+    for row in g.chunks_mut(2 * stride) {
+        row[..dim].fill(1.5);
+        row[stride..][..dim].fill(2.0);
+    }
+    let (x, y) = (lab.floats(&g), lab.floats(&vec![f32::NAN; rows * stride]));
     let mut recording = Recording::default();
-    let act = Gate::Silu;
-    ActGlu { act, rows: rows as u32, dim: dim as u32, stride: stride as u32, gate, up }
+    let (act, up_at) = (Gate::Silu, stride as u32);
+    let (rows, dim32, x_stride, y_stride) = (rows as u32, dim as u32, 2 * up_at, up_at);
+    ActGlu { act, rows, dim: dim32, x, x_stride, up_at, y, y_stride }
         .record(&lab.facts, &mut recording);
-    let got = lab.run(recording, &[gate]).remove(0);
+    let got = lab.run(recording, &[y]).remove(0);
     for (i, v) in got.iter().enumerate() {
         let there = i % stride < dim;
         assert!(if there { (v - 2.452_723).abs() < 1e-4 } else { *v == 0.0 }, "{i}: {v}");

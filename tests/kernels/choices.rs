@@ -2,7 +2,7 @@
 //! every shader has its place on the host and its twin.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tilewright::base::{Format, KvType};
+use tilewright::base::{Activations, Format, Invariance, KvType};
 use tilewright::cpu::CpuDevice;
 use tilewright::kernels::assemble::{Target, assemble};
 use tilewright::kernels::attn::{Attn, AttnRow, AttnWork, HEAD_DIMS, Heads};
@@ -10,7 +10,7 @@ use tilewright::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvPa
 use tilewright::kernels::experts::{
     ExpertPart, Experts, MoeCombine, MoeRoute, MulExpert, MulHeads, Route, Scoring,
 };
-use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul};
+use tilewright::kernels::mul::{self, Embed, Matrix, MatrixPart, Mul, Pack};
 use tilewright::kernels::sample::Sample;
 use tilewright::kernels::sources::SOURCES;
 use tilewright::kernels::variants::{self, Variant};
@@ -35,15 +35,26 @@ fn facts(kind: DeviceKind, lanes: u32) -> Facts {
         f16: false,
         int64: lanes >= 8,
         texels: kind == DeviceKind::Software,
-        matrix_units: false,
+        matrix_side: 0,
+        invariance: Invariance::On,
         timestamps: false,
         memory_bytes: None,
+        tuned: Vec::new(),
     }
 }
 
 fn every_facts() -> Vec<Facts> {
     let mut out = vec![facts(DeviceKind::Cpu, 1)];
     out.extend([1, 4, 8, 16].map(|lanes| facts(DeviceKind::Software, lanes)));
+    for (kind, lanes, matrix_side) in [(DeviceKind::Software, 8, 8), (DeviceKind::Discrete, 32, 16)]
+    {
+        let (texels, shared_bytes_max) = (false, 32_768);
+        let plain = facts(kind, lanes);
+        for invariance in Invariance::ALL {
+            let units = Facts { f16: true, texels, matrix_side, ..plain.clone() };
+            out.push(Facts { shared_bytes_max, invariance, ..units });
+        }
+    }
     for kind in [DeviceKind::Discrete, DeviceKind::Integrated, DeviceKind::Other] {
         out.extend([1, 8, 16, 32, 64].map(|lanes| facts(kind, lanes)));
     }
@@ -92,8 +103,9 @@ fn matrix(format: Format, rows: u32, cols: u32) -> Matrix {
     Matrix { format, rows, cols, parts }
 }
 
-fn products(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
-    let [meta, x, y] = bindings();
+fn products(format: Format, taken: Activations, facts: &Facts, seen: &mut BTreeSet<String>) {
+    let [meta, x, y, bytes, halves, sampled] = bindings();
+    let packed = (taken == Activations::Int8).then_some(bytes);
     for rows in [1, 7, 64, 576, 1536, 4096, 8192, 151_936] {
         for cols in [32, 64, 576, 1024, 2048, 4096, 16384] {
             let w = &matrix(format, rows, cols);
@@ -101,22 +113,37 @@ fn products(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
             let mut cuts = BTreeSet::new();
             for tokens in (1..=9).chain([33, 512, 2048]) {
                 let mut recording = Recording::default();
-                let (bias, accumulate, scale) = (None, false, 1.0);
-                Mul { w, tokens, x, x_stride, y, y_stride, bias, accumulate, scale }
-                    .record(facts, &mut recording);
+                let (bias, accumulate, scale, gate) = (None, false, 1.0, None);
+                Mul {
+                    w,
+                    tokens,
+                    x,
+                    x_stride,
+                    packed,
+                    y,
+                    y_stride,
+                    bias,
+                    accumulate,
+                    scale,
+                    gate,
+                    halves,
+                }
+                .record(facts, &mut recording);
                 check(&recording, facts, seen);
-                let Command::Dispatch(d) = &recording.commands[0] else { unreachable!() };
-                let tiles = recording.commands.iter().map(|command| match command {
-                    Command::Dispatch(d) => d.grid[1],
-                    Command::Copy { .. } => 0,
+                let halves = variants::variant("to_halves");
+                let products = recording.commands.iter().filter_map(|command| match command {
+                    Command::Dispatch(d) => (Some(d.variant) != halves).then_some(d),
+                    Command::Copy { .. } => None,
                 });
-                let (variant, _, tile) = mul::variant(w, tokens, facts);
-                assert_eq!((d.variant, tiles.sum()), (variant, tokens.div_ceil(tile)));
+                let products: Vec<_> = products.collect();
+                let (d, tiles) = (products[0], products.iter().map(|d| d.grid[1]).sum());
+                let (variant, _, tile) = mul::variant(w, tokens, facts, taken);
+                assert_eq!((d.variant, tiles), (variant, tokens.div_ceil(tile)));
                 cuts.insert(recording.params[d.params.start + 2]);
             }
             assert_eq!(cuts.len(), 1, "the cut of {rows} x {cols} depends on the token count");
             let mut recording = Recording::default();
-            Embed { w, tokens: 33, meta, tokens_at: 0, x, x_stride, scale: 1.0 }
+            Embed { w, tokens: 33, meta, tokens_at: 0, sampled, x, x_stride, scale: 1.0 }
                 .record(facts, &mut recording);
             check(&recording, facts, seen);
         }
@@ -143,13 +170,12 @@ fn norms(rows: u32, facts: &Facts, recording: &mut Recording) {
     .record(facts, recording);
     NormQk {
         tokens: rows,
-        q: x,
-        q_stride: 64,
+        x,
+        x_stride: 128,
         q_groups: 1,
         q_dim: 64,
         q_weight: w,
-        k: y,
-        k_stride: 64,
+        k_at: 64,
         k_groups: 1,
         k_dim: 64,
         k_weight,
@@ -161,14 +187,15 @@ fn norms(rows: u32, facts: &Facts, recording: &mut Recording) {
 
 fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
     let mut recording = Recording::default();
-    let [a, b, c, d, e, f, g] = bindings();
+    let [a, b, c, d, e, f] = bindings();
     for (head_dim, kv) in HEAD_DIMS.into_iter().flat_map(|h| KvType::ALL.map(|kv| (h, kv))) {
         for (heads, kv_heads) in [(1, 1), (4, 1), (32, 8), (16, 1)] {
             let heads = Heads { heads, kv_heads, head_dim };
             let mut work = AttnWork::default();
             let row = AttnRow { first: 0, len: 1, start: 600, table_at: 0 };
-            work.fill(&[row], heads, None, 1 << 16);
-            assert_eq!((work.items.len(), work.merges.len()), (3, 1));
+            work.fill(&[row], heads, None, 1 << 16, facts);
+            let on = facts.invariance == Invariance::On;
+            assert!(!on || (work.items.len(), work.merges.len()) == (3, 1));
             Attn {
                 work: &work,
                 items_at: 0,
@@ -186,19 +213,22 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
                 meta: d,
                 partial: e,
                 out: f,
+                out_stride: 64,
             }
             .record(facts, &mut recording);
         }
         let params =
             RopeKvParams { tokens: 33, heads: 4, head_dim, ..bytemuck::Zeroable::zeroed() };
-        RopeKv { params, kv, q: a, k: b, v: c, table: d, meta: e, k_cache: f, v_cache: g }
+        RopeKv { params, kv, x: a, table: b, meta: c, k_cache: d, v_cache: e }
             .record(facts, &mut recording);
     }
     for rows in [1, 33, 100_000] {
         norms(rows, facts, &mut recording);
+        Pack { rows, cols: 576, x: a, x_stride: 576, y: b }.record(facts, &mut recording);
         SoftCap { cap: 30.0, count: rows, x: a }.record(facts, &mut recording);
         for act in [Gate::Silu, Gate::GeluTanh] {
-            ActGlu { act, rows, dim: 1000, stride: 1024, gate: a, up: b }
+            let (dim, x_stride, up_at, y_stride) = (1000, 2048, 1024, 1024);
+            ActGlu { act, rows, dim, x: a, x_stride, up_at, y: b, y_stride }
                 .record(facts, &mut recording);
         }
         Sample {
@@ -221,8 +251,9 @@ fn others(facts: &Facts, seen: &mut BTreeSet<String>) {
 }
 
 /// A mixture's launches, from one token to many.
-fn mixtures(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
-    let [logits, routing, x, y, quants, scales] = bindings();
+fn mixtures(format: Format, taken: Activations, facts: &Facts, seen: &mut BTreeSet<String>) {
+    let [logits, routing, x, y, quants, scales, bytes] = bindings();
+    let packed = (taken == Activations::Int8).then_some(bytes);
     for tokens in [1, 2, 9, 40, 512] {
         let mut recording = Recording::default();
         let route = Route { tokens, experts: 8, used: 2 };
@@ -241,7 +272,7 @@ fn mixtures(format: Format, facts: &Facts, seen: &mut BTreeSet<String>) {
             let parts = vec![ExpertPart { first: 0, experts: 8, quants, scales }];
             let w = &Experts { format, rows, cols, parts };
             let (x_stride, y_stride, x_div) = (cols, rows, 2);
-            MulExpert { w, route, routing, x, x_stride, x_div, y, y_stride }
+            MulExpert { w, route, routing, x, x_stride, packed, x_div, y, y_stride }
                 .record(facts, &mut recording);
         }
         if matches!(format, Format::F32 | Format::F16 | Format::BF16) {
@@ -262,14 +293,79 @@ pub fn every_choice_has_a_variant() {
     let mut seen = BTreeSet::new();
     for facts in every_facts() {
         for format in Format::ALL {
-            products(format, &facts, &mut seen);
-            mixtures(format, &facts, &mut seen);
+            for taken in Activations::ALL {
+                products(format, taken, &facts, &mut seen);
+                mixtures(format, taken, &facts, &mut seen);
+            }
         }
         others(&facts, &mut seen);
     }
     let all = variants::table().iter().map(|(_, v)| v.name.clone());
     let idle: Vec<_> = all.filter(|name| !seen.contains(name)).collect();
     assert!(idle.is_empty(), "no device is ever given {idle:?}");
+}
+
+/// Matrix units serve every number of tokens of a shape; where numbers may depend on company, the
+/// many. All other choices are the same.
+pub fn invariance_off_chooses_by_tokens() {
+    for facts in every_facts() {
+        let stems = |invariance, format, rows| {
+            let (facts, w) = (Facts { invariance, ..facts.clone() }, matrix(format, rows, 4096));
+            [1, 8, 9, 512].map(|tokens| mul::variant(&w, tokens, &facts, Activations::F32).1.stem)
+        };
+        for (format, rows) in Format::ALL.into_iter().flat_map(|f| [(f, 4096), (f, 65_536)]) {
+            let [on, off] = [Invariance::On, Invariance::Off].map(|i| stems(i, format, rows));
+            if facts.matrix_side == 0 || format == Format::F32 {
+                assert_eq!(on, off, "{format} on {}", facts.name);
+                continue;
+            }
+            assert_eq!(on, ["mul_unit"; 4], "{format} on {}", facts.name);
+            let wide = facts.kind == DeviceKind::Discrete && rows == 4096;
+            let few = if wide { "mul_vec" } else { "mul_mat" };
+            assert_eq!(off, [few, few, "mul_unit", "mul_unit"], "{format} on {}", facts.name);
+        }
+    }
+}
+
+/// Splits of attention: a constant; where numbers may depend on company, short ones for a sequence
+/// by itself and none for many.
+pub fn invariance_off_cuts_by_step() {
+    let heads = Heads { heads: 32, kv_heads: 8, head_dim: 128 };
+    let cut = |kind, invariance, starts: &[u32], slots: u32| {
+        let facts = Facts { invariance, ..facts(kind, 32) };
+        let row = |(first, &start): (u32, &u32)| AttnRow { first, len: 1, start, table_at: 0 };
+        let rows: Vec<_> = (0..).zip(starts).map(row).collect();
+        let mut work = AttnWork::default();
+        work.fill(&rows, heads, None, slots * heads.heads, &facts);
+        assert!(work.partials <= slots * heads.heads);
+        let covered: u32 = work.items.iter().map(|item| item[5] - item[4]).sum();
+        let wanted: u32 = starts.iter().map(|start| (start + 1).div_ceil(work.split)).sum();
+        assert_eq!(covered, wanted, "every split once");
+        (work.split, work.items.len(), work.merges.len())
+    };
+    use DeviceKind::{Discrete, Software};
+    for (starts, on, wide, software) in [
+        (vec![1023], (256, 4, 1), (64, 16, 1), (512, 2, 1)),
+        (vec![8191], (256, 32, 1), (256, 32, 1), (4096, 2, 1)),
+        (vec![1023; 128], (256, 512, 128), (1024, 128, 0), (1024, 128, 0)),
+        // One that is long among many that are short.
+        (
+            vec![63; 128].into_iter().chain([4095]).collect(),
+            (256, 144, 1),
+            (128, 160, 1),
+            (4096, 129, 0),
+        ),
+        (vec![0], (256, 1, 0), (64, 1, 0), (64, 1, 0)),
+    ] {
+        for kind in [Discrete, Software] {
+            assert_eq!(cut(kind, Invariance::On, &starts, 512), on, "{starts:?}");
+        }
+        assert_eq!(cut(Discrete, Invariance::Off, &starts, 512), wide, "{starts:?}");
+        assert_eq!(cut(Software, Invariance::Off, &starts, 512), software, "{starts:?}");
+    }
+    // No more splits than there are slots for.
+    assert_eq!(cut(Discrete, Invariance::Off, &[8191], 8), (1024, 8, 1));
+    assert_eq!(cut(Discrete, Invariance::Off, &[8191], 0), (8192, 1, 0));
 }
 
 /// Parameter words of `variant`, as its text declares them.

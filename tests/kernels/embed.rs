@@ -4,7 +4,8 @@ use super::lab::{Draws, Lab, Wanted, compare};
 use super::weight::Weight;
 use crate::support::On;
 use tilewright::base::Format;
-use tilewright::kernels::mul::{Embed, Matrix};
+use tilewright::kernels::mul::{Embed, Matrix, SAMPLED};
+use tilewright::kernels::sample::OUT_WORDS;
 use tilewright::kernels::variants::Need;
 use tilewright::record::{Facts, Recording};
 
@@ -69,9 +70,19 @@ fn embed(
     let x_stride = stride(w.cols as usize);
     let x = lab.floats(&vec![UNTOUCHED; tokens as usize * x_stride]);
     let tokens_at = 5;
-    let meta = lab.words(&[&[u32::MAX; 5][..], &ids].concat());
+    // Every third is known to the sampler alone: of its results another row, whose other words say
+    // something else.
+    let mut results = vec![1; (tokens * OUT_WORDS) as usize];
+    let mut named = ids.clone();
+    for (at, id) in (0..tokens).zip(&mut named).filter(|(at, _)| at % 3 == 1) {
+        let row = tokens - 1 - at;
+        results[(row * OUT_WORDS) as usize] = *id;
+        *id = SAMPLED | row;
+    }
+    let sampled = lab.words(&results);
+    let meta = lab.words(&[&[u32::MAX; 5][..], &named].concat());
     let mut recording = Recording::default();
-    Embed { w, tokens, meta, tokens_at, x, x_stride: x_stride as u32, scale: SCALE }
+    Embed { w, tokens, meta, tokens_at, sampled, x, x_stride: x_stride as u32, scale: SCALE }
         .record(facts, &mut recording);
     (lab.run(recording, &[x]).remove(0), ids)
 }

@@ -2,13 +2,15 @@
 //! f64 sums and with equal bits whatever the tile and the company, `moe_combine` against f64.
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use super::packed;
 use super::weight::Weight;
 use crate::support::On;
-use tilewright::base::Format;
+use tilewright::base::{Activations, Format};
 use tilewright::kernels::experts::{
     MoeCombine, MoeRoute, MulExpertParams, MulHeadsParams, Route, Scoring,
 };
 use tilewright::kernels::layout;
+use tilewright::kernels::mul::packed_stride;
 use tilewright::kernels::variants::{self, Variant};
 use tilewright::record::{Binding, Recording};
 
@@ -125,7 +127,8 @@ fn check_route(got: &[u32], route: Route, what: &str, chosen: impl Fn(u32) -> Ve
 /// Matrices of some experts and tokens that choose among them.
 struct World {
     experts: Vec<Weight>,
-    x: Vec<f32>,
+    /// Words, and those from row to row.
+    x: Vec<u32>,
     x_stride: usize,
     experts_of: Vec<u32>,
     used: usize,
@@ -134,20 +137,30 @@ struct World {
 }
 
 impl World {
-    fn new(format: Format, rows: usize, cols: usize, draws: &mut Draws) -> Self {
+    fn new(
+        (format, taken): (Format, Activations),
+        [rows, cols]: [usize; 2],
+        draws: &mut Draws,
+    ) -> Self {
         let (count, tokens, used) = (5, 19, 2);
         let experts: Vec<Weight> =
             (0..count).map(|_| Weight::random(format, rows, cols, draws)).collect();
-        let x_stride = cols.next_multiple_of(32);
-        let mut x = vec![0.0; tokens * x_stride];
-        x.chunks_mut(x_stride).for_each(|x| x[..cols].copy_from_slice(&draws.values(cols)));
+        let row = cols.next_multiple_of(32);
+        let mut x = vec![0.0; tokens * row];
+        x.chunks_mut(row).for_each(|x| x[..cols].copy_from_slice(&draws.values(cols)));
+        let mut words: Vec<u32> = x.iter().map(|x| x.to_bits()).collect();
+        let mut x_stride = row;
+        if taken == Activations::Int8 {
+            (words, x) = packed::pack(&x, cols, row);
+            x_stride = packed_stride(cols as u32) as usize;
+        }
         // Expert 3 is never chosen, expert 0 by every token.
         let other = |draws: &mut Draws| [1, 2, 4][draws.below(3) as usize];
         let experts_of: Vec<u32> = (0..tokens).flat_map(|_| [0, other(draws)]).collect();
         let y_stride = rows + 5;
         let mut wanted = Vec::new();
         for (pair, expert) in experts_of.iter().enumerate() {
-            let x = &x[pair / used * x_stride..][..cols];
+            let x = &x[pair / used * row..][..cols];
             for w in experts[*expert as usize].values.chunks(cols) {
                 let terms: Vec<f64> =
                     x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).collect();
@@ -158,7 +171,7 @@ impl World {
             let untouched = Wanted { value: f64::from(UNTOUCHED), within: 0.0 };
             wanted.resize((pair + 1) * y_stride, untouched);
         }
-        Self { experts, x, x_stride, experts_of, used, wanted, y_stride }
+        Self { experts, x: words, x_stride, experts_of, used, wanted, y_stride }
     }
 
     /// The streams in two parts, as `variant` reads them: first expert, experts, quants, scales.
@@ -181,7 +194,7 @@ impl World {
         let tiles_at = 3 + list.len() as u32;
         let head = [u32::MAX; 3];
         let route = [&head, &list[..], &[tiles.len() as u32], &tiles.concat()].concat();
-        let x = lab.floats(&self.x[from * self.x_stride..]);
+        let x = lab.words(&self.x[from * self.x_stride..]);
         let route = lab.words(&route);
         let y = lab.floats(&vec![UNTOUCHED; experts_of.len() * self.y_stride]);
         let id = variants::variant(&variant.name).expect("a row of the table");
@@ -216,16 +229,18 @@ impl World {
     }
 }
 
-pub fn products(on: On, format: Format) {
+pub fn products(on: On, format: Format, taken: Activations) {
     let mut lab = Lab::open(on);
     let mut draws = Draws::new(SEED);
     let cols = [33, 330].map(|cols| Weight::cols(format, cols));
     for (rows, cols) in [(7, cols[0]), (70, cols[1])] {
-        let world = World::new(format, rows, cols, &mut draws);
+        let world = World::new((format, taken), [rows, cols], &mut draws);
         for segments in [1, 4] {
             let mut all = lab.variants("mul_expert");
             all.extend(lab.variants("mul_expert_vec"));
+            let int8 = taken == Activations::Int8;
             all.retain(|v| v.imports["quant"] == format!("quant_{format}"));
+            all.retain(|v| v.imports.contains_key("dots") == int8);
             all.retain(|v| [0, segments].contains(&v.constant("SEGMENTS")));
             assert!(all.len() >= 3, "variants of {format}");
             let mut first: Option<Vec<f32>> = None;
@@ -303,7 +318,7 @@ pub fn heads(on: On, format: Format) {
     assert!(all.len() >= 2, "variants of {format}");
     for (rows, cols) in [(7usize, 32usize), (48, 64), (33, 96)] {
         let (heads, tokens) = (5usize, 11usize);
-        let world = World::new(format, rows, cols, &mut draws);
+        let world = World::new((format, Activations::F32), [rows, cols], &mut draws);
         let (x_head, y_head) = (cols + 16, rows + 3);
         let (x_stride, y_stride) = (heads * x_head + 16, heads * y_head + 5);
         let x = draws.values(tokens * x_stride);

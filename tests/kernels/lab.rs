@@ -171,6 +171,13 @@ pub struct Wanted {
     pub within: f64,
 }
 
+/// Rows of several lists, each with its stride, one after the other.
+pub fn side_by_side<T: Copy, const N: usize>(lists: [(&Vec<T>, usize); N]) -> Vec<T> {
+    let count = lists[0].0.len() / lists[0].1;
+    let row = |r: usize| lists.map(|(list, stride)| list[r * stride..][..stride].to_vec()).concat();
+    (0..count).flat_map(row).collect()
+}
+
 /// The first of `got` that lies too far from `wanted`, or is no number.
 pub fn compare(got: &[f32], wanted: &[Wanted]) -> Result<(), String> {
     if got.len() != wanted.len() {

@@ -2,15 +2,21 @@
 //! with equal bits whatever the tile, the kernel, and the number of rows.
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use super::packed;
 use super::weight::Weight;
 use crate::support::On;
-use tilewright::base::Format;
-use tilewright::kernels::mul::{MulParams, WINDOW};
+use tilewright::base::{Activations, Format};
+use tilewright::kernels::block::{ActGlu, Gate};
+use tilewright::kernels::mul::{self, Mul, MulParams, Pack, TURN, WINDOW, packed_stride};
+use tilewright::kernels::texels;
 use tilewright::kernels::variants::{self, Need, Variant};
-use tilewright::record::{Binding, Recording};
+use tilewright::record::{Binding, DeviceKind, Facts, Recording};
 
 /// Allowed error of a sum of f32 products, as a part of the sum of their magnitudes.
 const MUL_TOLERANCE: f64 = 1e-6;
+
+/// The same where operands are halves: each is off by at most 2^-11 of itself.
+const UNIT_TOLERANCE: f64 = 1e-3;
 
 const SEED: u64 = 0x6d75_6c31;
 const TOKENS: usize = 33;
@@ -25,6 +31,7 @@ const UNTOUCHED: f32 = 7.5;
 struct Shape {
     weight: Weight,
     x: Binding,
+    /// Words.
     x_stride: usize,
     bias: Option<Binding>,
     accumulate: bool,
@@ -53,7 +60,13 @@ struct Cases {
 }
 
 impl Shape {
-    fn new(weight: Weight, flags: usize, draws: &mut Draws, lab: &mut Lab) -> Self {
+    fn new(
+        weight: Weight,
+        taken: Activations,
+        flags: usize,
+        draws: &mut Draws,
+        lab: &mut Lab,
+    ) -> Self {
         let (rows, cols) = (weight.rows, weight.cols);
         let x_stride = cols.next_multiple_of(64);
         let mut x = vec![0.0; TOKENS * x_stride];
@@ -64,6 +77,13 @@ impl Shape {
             x[..cols].iter_mut().for_each(|x| *x *= size);
             // Kernels may read up to the next multiple of 32, and no further.
             x[cols.next_multiple_of(32)..].fill(f32::NAN);
+        }
+        let mut words: Vec<u32> = x.iter().map(|x| x.to_bits()).collect();
+        let mut stride = x_stride;
+        if taken == Activations::Int8 {
+            // The products are those of the values that the bytes stand for.
+            (words, x) = packed::pack(&x, cols, x_stride);
+            stride = packed_stride(cols as u32) as usize;
         }
         let y_stride = rows + 2 * MARGIN;
         let bias = draws.values(y_stride);
@@ -88,13 +108,13 @@ impl Shape {
                 wanted[at] = Wanted { value: terms.iter().sum(), within };
             }
         }
-        let (x, bias) = (lab.floats(&x), has_bias.then(|| lab.floats(&bias)));
-        Self { weight, x, x_stride, bias, accumulate, scale, before, wanted, y_stride }
+        let (x, bias) = (lab.words(&words), has_bias.then(|| lab.floats(&bias)));
+        Self { weight, x, x_stride: stride, bias, accumulate, scale, before, wanted, y_stride }
     }
 }
 
 impl Cases {
-    fn new(format: Format, lab: &mut Lab) -> Self {
+    fn new(format: Format, taken: Activations, lab: &mut Lab) -> Self {
         let mut draws = Draws::new(SEED);
         // Whole blocks: 32, 96, 352, 64, 1056, or multiples of 256.
         let cols = match format.block_len() {
@@ -104,7 +124,7 @@ impl Cases {
         let mut shapes = Vec::new();
         for (flags, (rows, cols)) in [1, 7, 33, 577, 7].into_iter().zip(cols).enumerate() {
             let weight = Weight::random(format, rows, cols, &mut draws);
-            shapes.push(Shape::new(weight, flags, &mut draws, lab));
+            shapes.push(Shape::new(weight, taken, flags, &mut draws, lab));
         }
         let (mut cases, mut before, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
         for (index, shape) in shapes.iter().enumerate() {
@@ -168,6 +188,7 @@ impl Cases {
                 accumulate: u32::from(shape.accumulate),
                 has_bias: u32::from(shape.bias.is_some()),
                 scale: shape.scale,
+                act: 0,
             };
             change(&mut params);
             let skipped = ((case.first + from) * shape.x_stride * 4) as u64;
@@ -202,22 +223,28 @@ impl Cases {
 }
 
 /// The variants of both kernels that serve `format` with k in `segments` parts.
-fn variants_of(format: Format, segments: u32, lab: &Lab) -> Vec<&'static Variant> {
+fn variants_of(
+    (format, taken): (Format, Activations),
+    segments: u32,
+    lab: &Lab,
+) -> Vec<&'static Variant> {
     let quant = format!("quant_{format}");
     let mut all = lab.variants("mul_mat");
     // Every tile with one part and with four; the other cuts show the kernels' agreement.
     all.retain(|v| matches!(segments, 1 | 4) || v.constant("TM") == 1);
+    all.extend(lab.variants("mul_gemm").iter().filter(|_| matches!(segments, 1 | 4)));
     all.extend(lab.variants("mul_vec").iter().filter(|v| v.constant("SEGMENTS") == segments));
-    all.retain(|v| v.imports["quant"] == quant);
+    let int8 = taken == Activations::Int8;
+    all.retain(|v| v.imports["quant"] == quant && v.imports.contains_key("dots") == int8);
     all
 }
 
-pub fn check(on: On, format: Format) {
+pub fn check(on: On, format: Format, taken: Activations) {
     let mut lab = Lab::open(on);
-    let cases = Cases::new(format, &mut lab);
+    let cases = Cases::new(format, taken, &mut lab);
     for segments in [1, 2, 4, 8] {
         let mut first: Option<Vec<f32>> = None;
-        let variants = variants_of(format, segments, &lab);
+        let variants = variants_of((format, taken), segments, &lab);
         assert!(variants.len() >= if segments == 1 { 4 } else { 5 }, "variants of {format}");
         for variant in variants {
             let what = format!("{} with {segments} segments, seed {SEED:#x}", variant.name);
@@ -230,11 +257,177 @@ pub fn check(on: On, format: Format) {
     }
 }
 
+/// Gates that are part of a product have the bits that [`ActGlu`] gives of the product.
+pub fn gates(on: On, format: Format) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    let (dim, cols) = (5 * TURN as usize, Weight::cols(format, 96));
+    let weight = Weight::random(format, 2 * dim, cols, &mut draws);
+    let (facts, turn) = (lab.facts.clone(), TURN as usize);
+    let one = mul::variant(&weight.matrix(Vec::new()), 1, &facts, Activations::F32).0;
+    let variant = variants::get(one).expect("a row of the table");
+    if on == On::Gpu && !texels(cols as u32, &facts) {
+        return;
+    }
+    let w = weight.matrix(vec![weight.part(0, 2 * dim, variant, &mut lab)]);
+    let x = lab.floats(&draws.values(TOKENS * cols));
+    let bias = lab.floats(&draws.values(2 * dim));
+    let bytes = lab.words(&vec![0; TOKENS * packed_stride(cols as u32) as usize]);
+    let plain = [(Gate::Silu, None, None), (Gate::GeluTanh, Some(bias), None)];
+    for (act, bias, packed) in plain.into_iter().chain([(Gate::Silu, Some(bias), Some(bytes))]) {
+        for tokens in [1, 2, 3, 8, 9, TOKENS] {
+            let what = format!("{act:?} of {tokens} tokens, {packed:?}, seed {SEED:#x}");
+            let mut product = |gate: Option<Gate>, width: usize| {
+                let y = lab.floats(&vec![UNTOUCHED; tokens * width]);
+                let (x_stride, y_stride) = (cols as u32, width as u32);
+                let (w, tokens, accumulate, scale) = (&w, tokens as u32, false, 1.0);
+                let mut recording = Recording::default();
+                if let Some(y) = packed {
+                    Pack { rows: tokens, cols: x_stride, x, x_stride, y }
+                        .record(&facts, &mut recording);
+                }
+                Mul {
+                    w,
+                    tokens,
+                    x,
+                    x_stride,
+                    packed,
+                    y,
+                    y_stride,
+                    bias,
+                    accumulate,
+                    scale,
+                    gate,
+                    halves: x,
+                }
+                .record(&facts, &mut recording);
+                lab.run(recording, &[y]).remove(0)
+            };
+            let (plain, gated) = (product(None, 2 * dim), product(Some(act), dim));
+            let mut apart = Vec::new();
+            for row in plain.chunks(2 * dim) {
+                let half = |from| row.chunks(turn).skip(from).step_by(2).flatten();
+                apart.extend(half(0).chain(half(1)));
+            }
+            let [from, y] = [&apart, &vec![UNTOUCHED; tokens * dim]].map(|list| lab.floats(list));
+            let mut recording = Recording::default();
+            let (rows, dim) = (tokens as u32, dim as u32);
+            ActGlu { act, rows, dim, x: from, x_stride: 2 * dim, up_at: dim, y, y_stride: dim }
+                .record(&facts, &mut recording);
+            let wanted = lab.run(recording, &[y]).remove(0);
+            assert!(wanted.iter().all(|v| v.is_finite() && *v != UNTOUCHED), "{what}");
+            same_bits(&gated, &wanted).unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    }
+}
+
+/// The kernel for many tokens has the bits of the one for few, in whole tiles and behind them.
+pub fn gemm(on: On, format: Format, taken: Activations) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    let (rows, cols, tokens) = (150, Weight::cols(format, 544), 133);
+    let weight = Weight::random(format, rows, cols, &mut draws);
+    let wide = Facts { kind: DeviceKind::Discrete, texels: false, ..lab.facts.clone() };
+    let narrow = Facts { shared_bytes_max: 0, ..wide.clone() };
+    let variant = |facts| mul::variant(&weight.matrix(Vec::new()), tokens, facts, taken);
+    assert_eq!([&wide, &narrow].map(|facts| variant(facts).1.stem), ["mul_gemm", "mul_mat"]);
+    let plain = variant(&wide).0;
+    let plain = variants::get(plain).expect("a row of the table");
+    let w = weight.matrix(vec![weight.part(0, rows, plain, &mut lab)]);
+    let x = lab.floats(&draws.values(tokens as usize * cols));
+    let bias = Some(lab.floats(&draws.values(rows)));
+    let words = tokens as usize * packed_stride(cols as u32) as usize;
+    let packed = (taken == Activations::Int8).then(|| lab.words(&vec![0; words]));
+    let mut product = |facts: &Facts| {
+        let y = lab.floats(&vec![UNTOUCHED; tokens as usize * rows + 9]);
+        let (x_stride, y_stride) = (cols as u32, rows as u32);
+        let (w, accumulate, scale, gate) = (&w, true, 0.5, None);
+        let mut recording = Recording::default();
+        if let Some(y) = packed {
+            Pack { rows: tokens, cols: x_stride, x, x_stride, y }.record(facts, &mut recording);
+        }
+        let halves = x;
+        Mul { w, tokens, x, x_stride, packed, y, y_stride, bias, accumulate, scale, gate, halves }
+            .record(facts, &mut recording);
+        lab.run(recording, &[y]).remove(0)
+    };
+    let (got, wanted) = (product(&wide), product(&narrow));
+    assert!(wanted[..got.len() - 9].iter().all(|v| v.is_finite() && *v != UNTOUCHED));
+    assert!(got[got.len() - 9..].iter().all(|v| *v == UNTOUCHED), "written behind the end");
+    same_bits(&got, &wanted).unwrap_or_else(|e| panic!("{format}, seed {SEED:#x}: {e}"));
+}
+
+/// Products on matrix units are near the exact ones, whatever the size of the values, and a row has
+/// the same bits in any company.
+pub fn units(on: On, format: Format) {
+    let mut lab = Lab::open(on);
+    let (rows, cols, most) = (150, Weight::cols(format, 544), 133);
+    let mut facts = lab.facts.clone();
+    if on == On::Cpu {
+        facts.matrix_side = 16;
+    }
+    assert!(facts.matrix_side > 0, "{} has no matrix units, or they fail", facts.name);
+    let mut draws = Draws::new(SEED);
+    let weight = Weight::random(format, rows, cols, &mut draws);
+    let named = mul::variant(&weight.matrix(Vec::new()), 1, &facts, Activations::F32).0;
+    let plain = variants::get(named).expect("a row of the table");
+    assert_eq!(plain.shader, "mul_unit");
+    let w = weight.matrix(vec![weight.part(0, rows, plain, &mut lab)]);
+    let mut values = draws.values(most * cols);
+    // Case 45: activations that half precision cannot hold, and some that are nearly nothing.
+    for (row, x) in values.chunks_mut(cols).enumerate() {
+        let size = [1.0, 70_000.0, 1e-4][row % 3];
+        x.iter_mut().for_each(|x| *x *= size);
+    }
+    let bias = draws.values(rows);
+    let (bias_at, halves) = (lab.floats(&bias), mul::halves_bytes(most as u32, cols as u32));
+    let halves = lab.floats(&vec![f32::NAN; halves as usize / 4]);
+    let mut product = |first: usize, tokens: usize| {
+        let x = lab.floats(&values[first * cols..(first + tokens) * cols]);
+        let y = lab.floats(&vec![UNTOUCHED; tokens * rows + 9]);
+        let mut recording = Recording::default();
+        Mul {
+            w: &w,
+            tokens: tokens as u32,
+            x,
+            x_stride: cols as u32,
+            packed: None,
+            y,
+            y_stride: rows as u32,
+            bias: Some(bias_at),
+            accumulate: true,
+            scale: 0.5,
+            gate: None,
+            halves,
+        }
+        .record(&facts, &mut recording);
+        lab.run(recording, &[y]).remove(0)
+    };
+    let all = product(0, most);
+    assert!(all[most * rows..].iter().all(|v| *v == UNTOUCHED), "written behind the end");
+    let mut wanted = Vec::new();
+    for x in values.chunks(cols) {
+        for (n, w) in weight.values.chunks(cols).enumerate() {
+            let terms = || x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w) * 0.5);
+            let value = terms().sum::<f64>() + f64::from(bias[n]) * 0.5 + f64::from(UNTOUCHED);
+            let magnitude = terms().map(f64::abs).sum::<f64>() + f64::from(UNTOUCHED);
+            wanted.push(Wanted { value, within: UNIT_TOLERANCE * magnitude });
+        }
+    }
+    compare(&all[..most * rows], &wanted).unwrap_or_else(|e| panic!("{format}: {e}"));
+    for (first, tokens) in [(0, 1), (7, 1), (0, 8), (3, 40), (60, 65), (132, 1)] {
+        let some = product(first, tokens);
+        same_bits(&some[..tokens * rows], &all[first * rows..(first + tokens) * rows])
+            .unwrap_or_else(|e| panic!("{format}, rows {first}+{tokens}: {e}"));
+    }
+}
+
 /// Kernels and results with a planted fault do not pass for right.
 pub fn faults_are_seen() {
     let mut lab = Lab::open(On::Cpu);
-    let cases = Cases::new(Format::Q5_1, &mut lab);
-    let variant = variants_of(Format::Q5_1, 4, &lab)[0];
+    let f32 = Activations::F32;
+    let cases = Cases::new(Format::Q5_1, f32, &mut lab);
+    let variant = variants_of((Format::Q5_1, f32), 4, &lab)[0];
     let good = cases.run(variant, 4, |_| {}, &mut lab);
     assert_eq!(compare(&good, &cases.wanted), Ok(()));
     let spoilers: [fn(&mut MulParams); 5] = [

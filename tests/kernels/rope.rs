@@ -1,7 +1,7 @@
 //! `rope_kv` against f64, and how it stores keys and values of each type.
 
 use super::kv::Form;
-use super::lab::{Draws, Lab, Wanted, compare, same_bits};
+use super::lab::{Draws, Lab, Wanted, compare, same_bits, side_by_side};
 use crate::support::On;
 use tilewright::base::KvType;
 use tilewright::kernels::attn::HEAD_DIMS;
@@ -22,6 +22,8 @@ fn exact(value: f32) -> Wanted {
 /// q, k, v, their cos and sin, and where they go.
 struct Rope {
     params: RopeKvParams,
+    q_stride: usize,
+    kv_stride: usize,
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
@@ -49,8 +51,10 @@ impl Rope {
             first: if tokens.is_multiple_of(2) { (head_dim - rotary) / 8 * 8 } else { 0 },
             rotary,
             values: 1,
-            q_stride,
-            kv_stride,
+            x_stride: q_stride + 2 * kv_stride,
+            q_at: kv_stride,
+            k_at: kv_stride + q_stride,
+            v_at: 0,
             block_size,
             positions_at: 2,
             slots_at: 2 + tokens,
@@ -58,6 +62,8 @@ impl Rope {
         };
         Self {
             params,
+            q_stride: q_stride as usize,
+            kv_stride: kv_stride as usize,
             q: values(q_stride, draws),
             k: values(kv_stride, draws),
             v: values(kv_stride, draws),
@@ -89,11 +95,11 @@ impl Rope {
         let (mut k, mut v) = (untouched.clone(), untouched);
         for t in 0..p.tokens as usize {
             for head in 0..p.heads as usize {
-                let at = t * p.q_stride as usize + head * dim;
+                let at = t * self.q_stride + head * dim;
                 q[at..at + dim].copy_from_slice(&rotated(&self.q[at..at + dim], t));
             }
             for kv in 0..p.kv_heads as usize {
-                let from = t * p.kv_stride as usize + kv * dim;
+                let from = t * self.kv_stride + kv * dim;
                 let (block, offset) = (self.slots[t] / p.block_size, self.slots[t] % p.block_size);
                 let row = (block * p.kv_heads + kv as u32) * p.block_size + offset;
                 let to = row as usize * dim;
@@ -111,12 +117,12 @@ impl Rope {
         let tiles = self.cache_rows as u32 / self.params.block_size;
         let cache = vec![UNTOUCHED.to_bits(); self.form(kv).words(tiles)];
         let meta = [&[u32::MAX; 2][..], &self.positions, &self.slots].concat();
+        let (q, k, v) = (&self.q, &self.k, &self.v);
+        let x = side_by_side([(v, self.kv_stride), (q, self.q_stride), (k, self.kv_stride)]);
         let rope = RopeKv {
             params: self.params,
             kv,
-            q: lab.floats(&self.q),
-            k: lab.floats(&self.k),
-            v: lab.floats(&self.v),
+            x: lab.floats(&x),
             table: lab.floats(&self.table),
             meta: lab.words(&meta),
             k_cache: lab.words(&cache),
@@ -124,8 +130,10 @@ impl Rope {
         };
         let mut recording = Recording::default();
         rope.record(&lab.facts, &mut recording);
-        let mut out = lab.run(recording, &[rope.q, rope.k_cache, rope.v_cache]).into_iter();
-        let q = out.next().expect("q");
+        let mut out = lab.run(recording, &[rope.x, rope.k_cache, rope.v_cache]).into_iter();
+        let rows = out.next().expect("x");
+        let rows = rows.chunks(self.params.x_stride as usize);
+        let q = rows.flat_map(|row| row[self.kv_stride..][..self.q_stride].to_vec()).collect();
         let caches = out.map(|c| c.into_iter().map(f32::to_bits).collect()).collect::<Vec<_>>();
         (q, caches.try_into().expect("two caches"))
     }
@@ -257,7 +265,7 @@ pub fn q8(on: On) {
     let specials = |rope: &mut Rope| {
         rope.v[1] = f32::NAN;
         rope.v[rope.params.head_dim as usize + 2] = f32::NEG_INFINITY;
-        let second = rope.params.kv_stride as usize;
+        let second = rope.kv_stride;
         if rope.params.tokens > 1 {
             rope.v[second..second + rope.params.head_dim as usize].fill(0.0);
         }

@@ -3,7 +3,7 @@
 
 use super::lab::{Draws, Lab};
 use tilewright::base::Format;
-use tilewright::kernels::mul::MatrixPart;
+use tilewright::kernels::mul::{Matrix, MatrixPart};
 use tilewright::kernels::variants::Variant;
 use tilewright::weights::blocks::{decode, encode, encodes};
 
@@ -41,8 +41,12 @@ impl Weight {
         &self.raw
     }
 
-    /// Rows `first..first + rows` on the device, as
-    /// `variant` reads them.
+    /// All of it as a matrix that lies in `parts`.
+    pub fn matrix(&self, parts: Vec<MatrixPart>) -> Matrix {
+        Matrix { format: self.format, rows: self.rows as u32, cols: self.cols as u32, parts }
+    }
+
+    /// Rows `first..first + rows` on the device, as `variant` reads them.
     pub fn part(&self, first: usize, rows: usize, variant: &Variant, lab: &mut Lab) -> MatrixPart {
         let row_bytes = self.raw.len() / self.rows;
         let raw = &self.raw[first * row_bytes..(first + rows) * row_bytes];

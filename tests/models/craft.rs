@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tilewright::base::Format;
 use tilewright::engine::fable;
-use tilewright::weights::{Meta, Weights, blocks, gguf_type};
+use tilewright::weights::{Meta, Weights, WeightsError, blocks, gguf_type};
 
 pub const EMBEDDING: &str = "model.embed_tokens.weight";
 pub const HEAD: &str = "lm_head.weight";
@@ -126,6 +126,21 @@ impl Checkpoint {
 
     /// As a Hugging Face folder.
     pub fn folder(&self) -> Weights {
+        self.folder_with(&[]).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The same with `more` files, which may take the place of Fable's.
+    pub fn folder_with(&self, more: &[(&'static str, Value)]) -> Result<Weights, WeightsError> {
+        let mut files = self.files();
+        for (name, json) in more {
+            files.retain(|(there, _)| there != name);
+            files.push((name, json.to_string().into_bytes().into()));
+        }
+        Weights::from_folder_bytes("crafted", files)
+    }
+
+    /// The files of the folder.
+    pub fn files(&self) -> Vec<(&'static str, Cow<'static, [u8]>)> {
         let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
         for (name, stored) in &self.tensors {
             let offsets = [data.len(), data.len() + stored.bytes.len()];
@@ -145,7 +160,7 @@ impl Checkpoint {
             let bytes = std::fs::read(root().join("assets/fable").join(name)).expect(name);
             files.push((name, bytes.into()));
         }
-        Weights::from_folder_bytes("crafted", files).unwrap_or_else(|e| panic!("{e}"))
+        files
     }
 
     fn number(&self, key: &str) -> u32 {

@@ -94,7 +94,7 @@ fn activations(model: &Path, golden: &Path) {
     assert!(seen.values().all(|top| top.is_finite()), "{seen:?}");
     let half = f32::from(half::f16::MAX);
     assert!(seen.values().any(|top| *top > half), "{seen:?}");
-    assert!(seen["kv"] < half, "{seen:?}");
+    assert!(seen["rope_kv"] < half, "{seen:?}");
 }
 
 /// The GGUF file as a Hugging Face folder: the same tokenizer, template and logits, up to what

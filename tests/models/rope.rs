@@ -12,6 +12,8 @@ pub fn rows(rows: &mut Rows) {
     rows.add("models::rope_llama3", llama3);
     rows.add("models::rope_yarn", yarn);
     rows.add("models::rope_unknown", unknown);
+    rows.add("models::rope_settings_are_objects_that_agree", settings_agree);
+    rows.add("models::rope_numbers_that_rotate_nothing", senseless_numbers);
 }
 
 fn read(change: impl FnOnce(&mut Value)) -> Result<Rope, String> {
@@ -134,4 +136,85 @@ fn unknown() {
     let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
     let error = Spec::read(&weights).expect_err("an unknown kind").to_string();
     assert!(error.contains(kind) && error.contains("`foo`"), "{error}");
+}
+
+/// What is no object is not passed over; nor is one of two objects.
+fn settings_agree() {
+    for key in ["rope_parameters", "rope_scaling"] {
+        for value in [json!("bogus"), json!([{"rope_theta": 1e5}]), json!(5)] {
+            let error = read(|config| config[key] = value).expect_err("no object");
+            assert!(error.contains(key) && error.contains("no object"), "{error}");
+        }
+        let error = read(|config| config[key] = json!({"factor": 4.0})).expect_err("no kind");
+        assert!(error.contains(&format!("{key}.rope_type")), "{error}");
+    }
+    let both = |parameters: Value, scaling: Value| {
+        read(|config| {
+            config["rope_parameters"] = parameters;
+            config["rope_scaling"] = scaling;
+        })
+    };
+    let newer = json!({"rope_theta": 5e5, "rope_type": "default"});
+    let linear = json!({"type": "linear", "factor": 4.0});
+    let found = both(newer.clone(), linear.clone()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(found.theta, 5e5);
+    assert_eq!(found.scaling, tilewright::model::Scaling::Linear { factor: 4.0 });
+    let same = json!({"rope_theta": 5e5, "rope_type": "linear", "factor": 4.0});
+    assert_eq!(both(same.clone(), linear.clone()), Ok(found));
+    assert_eq!(both(newer.clone(), json!({})).map(|rope| rope.theta), Ok(5e5));
+    for (parameters, scaling) in [
+        (same.clone(), json!({"type": "linear", "factor": 8.0})),
+        (same, json!({"type": "default"})),
+        (newer, json!({"type": "linear", "factor": 4.0, "rope_theta": 1e4})),
+    ] {
+        let error = both(parameters, scaling).expect_err("two answers");
+        assert!(error.contains("rope_parameters") && error.contains("rope_scaling"), "{error}");
+    }
+}
+
+fn senseless_numbers() {
+    let llama3 = |low: f64, original: i64| {
+        json!({"rope_type": "llama3", "factor": 32, "low_freq_factor": low, "high_freq_factor": 4,
+               "original_max_position_embeddings": original})
+    };
+    let yarn = |key: &str, value: f64| {
+        let mut yarn = json!({"rope_type": "yarn", "factor": 4.0});
+        yarn[key] = json!(value);
+        yarn
+    };
+    for (key, value) in [
+        ("factor", json!({"rope_type": "linear", "factor": 0})),
+        ("factor", json!({"rope_type": "linear", "factor": 0.5})),
+        ("factor", yarn("factor", -4.0)),
+        ("beta_slow", yarn("beta_slow", 0.0)),
+        ("attention_factor", yarn("attention_factor", -1.0)),
+        ("low_freq_factor", llama3(4.0, 8192)),
+        ("low_freq_factor", llama3(-1.0, 8192)),
+        ("original_max_position_embeddings", llama3(1.0, 0)),
+        ("rope_theta", json!({"rope_theta": 0})),
+        ("rope_theta", json!({"rope_theta": -1e4})),
+    ] {
+        let error = read(|config| config["rope_parameters"] = value).expect_err(key);
+        assert!(error.contains(&format!("rope_parameters.{key}")), "{error}");
+    }
+    assert!(read(|config| config["rope_theta"] = json!(0)).expect_err("0").contains("rope_theta"));
+    let eps = read(|config| config["rms_norm_eps"] = json!(0)).expect_err("0");
+    assert!(eps.contains("rms_norm_eps"), "{eps}");
+    for key in ["llama.rope.freq_base", "llama.attention.layer_norm_rms_epsilon"] {
+        for value in [0f32, -1.0] {
+            let mut file = Checkpoint::fable(1).gguf(true);
+            let found = file.keys.iter_mut().find(|k| k.0 == key).expect(key);
+            found.2 = value.to_le_bytes().to_vec();
+            let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
+            let error = Spec::read(&weights).expect_err(key).to_string();
+            assert!(error.contains(key) && error.contains("above 0"), "{error}");
+        }
+    }
+    let scaling = "llama.rope.scaling";
+    let file =
+        Checkpoint::fable(1).gguf(true).key(&format!("{scaling}.type"), STRING, &text("linear"));
+    let file = file.key(&format!("{scaling}.factor"), F32, &0f32.to_le_bytes());
+    let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
+    let error = Spec::read(&weights).expect_err("0").to_string();
+    assert!(error.contains("llama.rope.scaling.factor"), "{error}");
 }

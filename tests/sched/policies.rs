@@ -5,7 +5,8 @@ use super::steps::limits;
 use super::world::World;
 use crate::support::Rows;
 use tilewright::base::{
-    Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, SequenceId, Victim,
+    Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, SequenceId,
+    Speculate, Victim,
 };
 use tilewright::trace::Event;
 
@@ -38,6 +39,11 @@ fn text_forms() {
     ["fcfs", "shortest", "priority", "fair:requests", "fair:tokens", "fair:time"]
         .into_iter()
         .for_each(both::<Order>);
+    ["off", "ngram:4:2:4"].into_iter().for_each(both::<Speculate>);
+    assert_eq!("ngram".parse(), Ok(Speculate::NGRAM));
+    for bad in ["ngram:0:1:2", "ngram:4:3:2", "ngram:4:0:2", "ngram:4:1:65", "ngram:4", "on"] {
+        assert!(bad.parse::<Speculate>().is_err(), "{bad}");
+    }
     for bad in ["", "static", "static:0", "static:x", "static:8:9", "dynamic:8", "Static:8"] {
         let error = bad.parse::<Batching>().expect_err(bad);
         assert!(error.to_string().contains("dynamic:SIZE:MILLISECONDS"), "{error}");

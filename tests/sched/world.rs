@@ -68,6 +68,13 @@ fn first_seen(known: u32, window: Option<u32>) -> u32 {
     window.map_or(0, |window| known.saturating_sub(window))
 }
 
+/// Where the guesses of speculative rows come from.
+pub struct Guesses {
+    pub dice: Dice,
+    pub most: u32,
+    pub right_percent: u32,
+}
+
 pub struct World {
     pub sched: Scheduler,
     pub picture: Picture,
@@ -79,6 +86,8 @@ pub struct World {
     pub depth: usize,
     /// Tokens after which the fake model says stop, if any: `token % stop == 0`.
     pub stop: Option<u32>,
+    /// Guesses offered to rows, and how many of a hundred are right.
+    pub guesses: Option<Guesses>,
     /// What every sequence has said, kept after its end.
     pub outputs: BTreeMap<SequenceId, Vec<TokenId>>,
     pub finished: BTreeMap<SequenceId, FinishReason>,
@@ -107,6 +116,7 @@ impl World {
             now: 0,
             depth: 1,
             stop: None,
+            guesses: None,
             outputs: BTreeMap::new(),
             finished: BTreeMap::new(),
             preemptions: BTreeMap::new(),
@@ -146,6 +156,7 @@ impl World {
     pub fn step(&mut self) -> bool {
         self.now += 1000;
         let mut plan = Plan::default();
+        self.offer();
         self.sched.plan(self.now, &mut plan, &mut self.events);
         self.watch(&plan);
         self.swap(&plan);
@@ -180,14 +191,28 @@ impl World {
         panic!("not done after {steps_max} steps: {:?}", self.sched.snapshot());
     }
 
+    fn offer(&mut self) {
+        let Some(Guesses { dice, most, .. }) = &mut self.guesses else { return };
+        let able: Vec<_> = self.sched.draftable().collect();
+        for sequence in able {
+            self.sched.offer_drafts(sequence, dice.below(*most + 1));
+        }
+    }
+
     /// What must hold of any plan.
     fn watch(&self, plan: &Plan) {
-        assert_eq!(plan.tokens, plan.rows.iter().map(|r| r.len).sum::<u32>());
+        assert_eq!(plan.tokens, plan.rows.iter().map(PlanRow::tokens).sum::<u32>());
         assert!(plan.tokens <= plan.budget, "{} of {}", plan.tokens, plan.budget);
         let real: Vec<_> = plan.rows.iter().filter(|r| !r.pad).collect();
         assert!(real.len() <= self.sched.running() as usize);
         assert!(plan.rows.is_empty() || !real.is_empty(), "nothing but padding");
-        assert_eq!(plan.padding + real.iter().map(|r| r.len).sum::<u32>(), plan.tokens);
+        assert_eq!(plan.padding + real.iter().map(|r| r.tokens()).sum::<u32>(), plan.tokens);
+        // No guess is made at the cost of anybody: whoever runs could still take a block.
+        let guesses = plan.rows.iter().any(|r| r.drafts > 0);
+        let last = self.sched.running().min(self.sched.limits().blocks);
+        let fresh = |r: &&PlanRow| self.needs_blocks(r);
+        let takes = plan.rows.iter().any(|r| r.drafts > 0 && fresh(&r));
+        assert!(!guesses || !takes || self.sched.free_blocks() >= last, "blocks for guesses");
         let mut seen: Vec<_> = real.iter().map(|r| r.sequence).collect();
         let mut slots: Vec<_> = real.iter().map(|r| r.slot).collect();
         seen.sort();
@@ -247,6 +272,10 @@ impl World {
                 self.cache.insert(place(p), said[p as usize]);
             }
             let mut outcome = Outcome { sequence: row.sequence, ..Outcome::default() };
+            if row.drafts > 0 {
+                outcomes.extend(self.try_drafts(row, &blocks));
+                continue;
+            }
             if row.samples {
                 let end = row.start + row.len;
                 assert_eq!(end as usize, said.len(), "{} samples too early", row.sequence);
@@ -258,6 +287,40 @@ impl World {
                 outcome.finish = stops.then_some(FinishReason::Stop);
             }
             outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    /// Whether a row's guesses reach beyond the blocks that its known tokens need.
+    fn needs_blocks(&self, row: &PlanRow) -> bool {
+        let limits = self.sched.limits();
+        limits.blocks_of(row.start + row.tokens()) > limits.blocks_of(row.start + row.len)
+    }
+
+    /// A row with guesses: as many of them right as the dice say, the others wrong and in the cache
+    /// all the same.
+    fn try_drafts(&mut self, row: &PlanRow, blocks: &[BlockId]) -> Vec<Outcome> {
+        let limits = *self.sched.limits();
+        let place = |p: u32| (blocks[(p / limits.block_size) as usize].0, p % limits.block_size);
+        let said = self.outputs.get_mut(&row.sequence).expect("submitted");
+        assert_eq!((row.len, row.start as usize + 1), (1, said.len()), "{row:?}");
+        let Some(Guesses { dice, right_percent, .. }) = &mut self.guesses else { return vec![] };
+        let mut outcomes = Vec::new();
+        let mut right = true;
+        for n in 0..=row.drafts {
+            let end = row.start + row.len + n;
+            let first = first_seen(end, limits.window);
+            let token = next_token((first..end).map(|p| self.cache[&place(p)]));
+            if right {
+                said.push(token);
+                let stops = self.stop.is_some_and(|s| token % s == 0);
+                let finish = stops.then_some(FinishReason::Stop);
+                outcomes.push(Outcome { sequence: row.sequence, token: Some(token), finish });
+                right = !stops && dice.chance(*right_percent);
+            }
+            if n < row.drafts {
+                self.cache.insert(place(end), if right { token } else { !token });
+            }
         }
         outcomes
     }
@@ -326,6 +389,12 @@ fn same(picture: &Picture, sched: &Scheduler) {
     assert_eq!(picture.shared_blocks(), state.shared);
     let cached = picture.blocks.iter().zip(0..).filter(|(b, _)| b.cached).map(|(_, n)| n);
     assert!(cached.eq(state.cached.iter().map(|c| c.block.0)), "cached blocks");
+    let hashes = picture.blocks.iter().zip(0..).filter_map(|(b, n)| Some((n, b.hash?)));
+    assert!(hashes.eq(state.cached.iter().map(|c| (c.block.0, c.hash))), "hashes of blocks");
+    let in_host = state.waiting.iter().flat_map(|s| s.host.iter().map(|_| s.sequence));
+    let mut in_host: Vec<_> = in_host.collect();
+    in_host.sort();
+    assert!(picture.host_blocks().map(|(id, _)| id).eq(in_host), "host memory");
     assert_eq!(picture.sequences.len(), state.running.len() + state.waiting.len());
     assert_eq!(picture.running() as usize, state.running.len());
     let mut waiting: Vec<_> = state.waiting.iter().map(|s| (s.order, s.sequence)).collect();
@@ -340,6 +409,7 @@ fn same(picture: &Picture, sched: &Scheduler) {
         assert_eq!(seen, (s.request, s.order, s.slot, s.prompt, s.max_new_tokens));
         let seen = (drawn.known, drawn.computed, &drawn.blocks, drawn.preemptions);
         assert_eq!(seen, (s.known - s.pending, s.computed, &s.blocks, s.preemptions));
+        assert_eq!(picture.score(drawn), s.key, "what the queue goes by");
         if let Some(slot) = s.slot {
             assert_eq!(picture.slots[slot as usize], Some(s.sequence));
         }

@@ -3,11 +3,11 @@
 //! Every step is checked by [`World`], every output compared, and every world runs twice to the
 //! same bytes.
 
-use super::world::{Dice, World, expected_within, prompt};
+use super::world::{Dice, Guesses, World, expected_within, prompt};
 use crate::support::Rows;
 use tilewright::base::{
     Admission, Batching, FairUnit, Limits, Order, Policies, Preemption, Prefill, PrefixCache,
-    RequestId, SequenceId, TokenId, Victim,
+    RequestId, SequenceId, Speculate, TokenId, Victim,
 };
 use tilewright::sched::{NewSequence, Tag, WorkCosts};
 use tilewright::trace::FinishReason;
@@ -74,6 +74,8 @@ pub fn random_policies(dice: &mut Dice) -> Policies {
         bypass_max: dice.below(5),
         prefix_cache: [PrefixCache::On, PrefixCache::Off][dice.below(2) as usize],
         itl_target_micros: None,
+        // Offers come from the world.
+        speculate: Speculate::Off,
     }
 }
 
@@ -82,6 +84,7 @@ fn world(seed: u64, operations: u32, limits: Option<Limits>) -> World {
     let mut dice = Dice::new(seed);
     let policies =
         if seed.is_multiple_of(5) { Policies::default() } else { random_policies(&mut dice) };
+    let given = limits.is_some();
     let limits = limits.unwrap_or_else(|| random_limits(&mut dice));
     let mut world = World::with(limits, policies);
     let block_picos = u64::from(dice.below(4)) * 20_000;
@@ -89,6 +92,12 @@ fn world(seed: u64, operations: u32, limits: Option<Limits>) -> World {
     world.depth = dice.between(1, 3) as usize;
     world.stop = dice.chance(50).then(|| dice.between(5, 40));
     let changes = dice.chance(30);
+    let (most, any) = (dice.between(1, 9), [0, 50, 90, 100][dice.below(4) as usize]);
+    // A world of given limits is one that both kinds of guesses are counted in.
+    let right_percent = if given { 50 } else { any };
+    if !seed.is_multiple_of(3) {
+        world.guesses = Some(Guesses { dice: Dice::new(seed), most, right_percent });
+    }
     if dice.chance(50) {
         world.sched.narrow_hashes(dice.between(1, 3));
     }
@@ -195,5 +204,7 @@ fn ten_thousand_operations() {
         let used = [counters.matched_tokens, counters.shared_tokens, counters.blocks_copied];
         let used = used.into_iter().chain([counters.blocks_evicted, counters.blocks_merged]);
         assert!(seed != 40 || used.min() > Some(0), "{counters:?}");
+        let (tried, right) = (counters.drafted_tokens, counters.drafts_right);
+        assert!(seed == 42 || right > 50 && tried > right, "{right} of {tried} guesses");
     }
 }

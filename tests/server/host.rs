@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tilewright::base::{Clock, Limits, MonotonicClock, Policies};
-use tilewright::engine::{EngineConfig, EngineHandle, ModelCard, spawn};
+use tilewright::engine::{EngineConfig, EngineHandle, LoadError, ModelCard, spawn};
 use tilewright::server::{ModelState, ServerConfig, router};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -44,11 +44,12 @@ impl Setup {
             let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
             let mut config = EngineConfig::new(self.limits, clock);
             config.output_buffer = self.output_buffer;
+            config.steps_in_flight = crate::support::steps_in_flight();
             config.policies = self.policies;
             config.sinks.push(telemetry.tap());
             let (engine, knobs) = fake::engine(self.card, config, self.answer);
             knob.send(knobs).unwrap();
-            Ok::<_, String>(engine)
+            Ok::<_, LoadError>(engine)
         };
         let thread = spawn(build, move |ready| tell.send(ready).unwrap()).unwrap();
         let engine = told.recv().unwrap().unwrap();

@@ -289,6 +289,9 @@ fn full_queue() {
     let mut setup = Setup::new(hashed());
     setup.limits = Limits { queue_max: 1, sequences_max: 1, ..setup.limits };
     let host = setup.start();
+    // What the queue never holds is no matter of trying again.
+    let error = host.post(TEXT, &json!({"prompt": ["x", "y"]})).refused();
+    assert_eq!((error.status, error.param.as_str()), (400, "prompt"));
     host.knobs.pass(0);
     let request = || tilewright::engine::GenerateRequest {
         prompt: vec![300],

@@ -27,8 +27,10 @@ pub fn rows(rows: &mut Rows) {
 fn one_by_one(order: Order) -> (Setup, Arc<Mutex<Vec<u32>>>) {
     let noted: Arc<Mutex<Vec<u32>>> = Arc::default();
     let note = noted.clone();
-    let answer: Answer = Box::new(move |history, _| {
-        note.lock().unwrap().push(history[0]);
+    let answer: Answer = Box::new(move |history, prompt| {
+        if history.len() == prompt {
+            note.lock().unwrap().push(history[0]);
+        }
         END
     });
     let mut setup = Setup::new(answer);

@@ -71,8 +71,17 @@ fn resident(pid: u32) -> u64 {
 
 fn soak() {
     let seconds = std::env::var("TILEWRIGHT_SOAK").ok().and_then(|s| s.parse().ok()).unwrap_or(15);
-    let arguments =
-        ["--kv-memory", "32MiB", "--max-num-batched-tokens", "128", "--log-level", "warn"];
+    // What is swapped out takes memory when it first is: little here, so that a leak stands out.
+    let arguments = [
+        "--kv-memory",
+        "32MiB",
+        "--swap-memory",
+        "4MiB",
+        "--max-num-batched-tokens",
+        "128",
+        "--log-level",
+        "warn",
+    ];
     let serving = Arc::new(Serving::start(&arguments));
     let start = health(&serving);
     let expected: Arc<Vec<String>> =

@@ -2,14 +2,14 @@
 
 use super::host::{CHAT, Host, Setup, TEXT, logged};
 use crate::engine::fake::{hashed, ids, script};
-use crate::support::{Rows, root};
+use crate::support::{Rows, root, steps_in_flight};
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright::base::Limits;
-use tilewright::trace::{Event, Picture, Stamped, fold};
+use tilewright::trace::{Event, HashList, Picture, Stamped, fold};
 use tower::ServiceExt;
 
 pub fn rows(rows: &mut Rows) {
@@ -176,6 +176,8 @@ fn cache() {
         // Its own work, found again: no hit of a prompt that was looked up.
         (5, matched(10)),
         (5, swapped(0, 2)),
+        (6, event("RowDrafted", json!({"sequence": 0, "start": 12, "len": 4}))),
+        (6, event("DraftsTried", json!({"sequence": 0, "drafted": 4, "right": 3}))),
     ]);
     for (name, more, value) in [
         ("prefix_cache_queries_total", "", 10.0),
@@ -187,6 +189,9 @@ fn cache() {
         ("kv_swap_blocks_total", ",direction=\"out\"", 2.0),
         ("kv_swap_bytes_total", ",direction=\"in\"", 4096.0),
         ("kv_swap_seconds_total", "", 1.0),
+        ("spec_decode_num_drafts_total", "", 1.0),
+        ("spec_decode_num_draft_tokens_total", "", 4.0),
+        ("spec_decode_num_accepted_tokens_total", "", 3.0),
     ] {
         assert_eq!(ours(&all, name, more), value, "{name}");
     }
@@ -226,7 +231,8 @@ fn counts() {
         })
         .collect();
     host.knobs.until_held();
-    host.knobs.pass(1);
+    // Who came while steps were in the air is heard when those have landed.
+    host.knobs.pass(u64::from(steps_in_flight()));
     host.knobs.until_held();
     let all = scrape(&host);
     assert_eq!(
@@ -272,6 +278,7 @@ struct Watcher {
     picture: Option<Picture>,
     snapshots: usize,
     tokens: Vec<u32>,
+    hashes: Vec<HashList>,
 }
 
 impl Watcher {
@@ -280,7 +287,8 @@ impl Watcher {
         let response = host.router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let body = response.into_body();
-        Self { body, text: String::new(), picture: None, snapshots: 0, tokens: Vec::new() }
+        let (tokens, hashes) = (Vec::new(), Vec::new());
+        Self { body, text: String::new(), picture: None, snapshots: 0, tokens, hashes }
     }
 
     async fn until(&mut self, enough: impl Fn(&Picture) -> bool) {
@@ -303,8 +311,10 @@ impl Watcher {
             let stamped: Stamped = serde_json::from_str(data).unwrap();
             let picture = self.picture.as_mut().expect("a snapshot comes first");
             assert_eq!(stamped.seq, picture.seq, "nothing is lost or told twice");
-            if let Event::TokenSampled { token, .. } = stamped.event {
-                self.tokens.push(token);
+            match stamped.event {
+                Event::TokenSampled { token, .. } => self.tokens.push(token),
+                Event::BlocksHashed { hashes, .. } => self.hashes.push(hashes),
+                _ => {}
             }
             fold(picture, &stamped);
         } else {
@@ -315,14 +325,15 @@ impl Watcher {
 
 fn events() {
     let host = Host::says("The capital of France is Paris.");
-    let ask = json!({"prompt": "x", "max_tokens": 5});
-    host.ok(TEXT, &ask);
+    // Long enough to fill blocks.
+    let ask = |n: u32| json!({"prompt": format!("{n} {}", "x ".repeat(40)), "max_tokens": 5});
+    host.ok(TEXT, &ask(0));
     host.runtime.block_on(async {
         let mut watcher = Watcher::open(&host).await;
         watcher.until(|picture| picture.counters.arrived == 1).await;
         assert_eq!(watcher.picture.as_ref().unwrap().counters.sampled_tokens, 5);
-        for _ in 0..3 {
-            let body = Body::from(ask.to_string());
+        for n in 1..4 {
+            let body = Body::from(ask(n).to_string());
             let request = Request::post(TEXT).header("content-type", "application/json").body(body);
             super::host::ask(host.router.clone(), request.unwrap()).await;
         }
@@ -331,12 +342,17 @@ fn events() {
         assert_eq!(watcher.snapshots, 1);
         // Ids could be turned back into text, so they are withheld.
         assert_eq!(watcher.tokens, [u32::MAX; 15]);
+        // And so are hashes: whoever guesses a text could see that the guess is right.
+        let hashes = &watcher.hashes;
+        assert!(!hashes.is_empty() && hashes.iter().all(|of| of.as_slice().is_empty()));
         let state = host
             .router
             .clone()
             .oneshot(Request::get("/v1/engine/state").body(Body::empty()).unwrap());
         let bytes = state.await.unwrap().into_body().collect().await.unwrap().to_bytes();
         let state: Picture = serde_json::from_slice(&bytes).unwrap();
+        assert!(state.blocks.iter().any(|b| b.cached));
+        assert!(state.blocks.iter().all(|b| b.hash.is_none()));
         assert_eq!(Some(state), watcher.picture);
     });
 }
@@ -396,6 +412,7 @@ fn slots_and_props() {
     host.knobs.pass(u64::MAX);
     let props = host.get("/props").json();
     assert_eq!((&props["total_slots"], &props["model_alias"]), (&json!(3), &json!("fable")));
+    assert_eq!((&props["tuned_products"], &props["invariance"]), (&json!(0), &json!("on")));
     assert!(props["chat_template"].as_str().unwrap().contains("messages"));
     assert_eq!(props["default_generation_settings"]["n_ctx"], host.engine.sequence_tokens_max());
 }

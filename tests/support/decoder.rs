@@ -1,9 +1,10 @@
 //! A model on a device, driven by hand: no scheduler, one sequence at a time or a chosen batch.
 
+use super::Wrapped;
 use std::path::Path;
-use tilewright::base::KvType;
+use tilewright::base::{Activations, KvType};
 use tilewright::model::{Batch, Model, ModelError, Options};
-use tilewright::record::{Device, Recording};
+use tilewright::record::{Device, Facts, Recording};
 use tilewright::weights::Weights;
 
 /// The devices a row runs on.
@@ -32,6 +33,22 @@ impl On {
             On::Cpu => Box::new(tilewright::cpu::CpuDevice::default()),
             #[cfg(feature = "gpu")]
             On::Gpu => Box::new(super::open_gpu()),
+            #[cfg(not(feature = "gpu"))]
+            On::Gpu => unreachable!("built without gpu"),
+        }
+    }
+
+    /// The same with facts that `change` changed.
+    pub fn with(self, change: impl FnOnce(&mut Facts)) -> Box<dyn Device> {
+        fn of<D: Device + 'static>(device: D, change: impl FnOnce(&mut Facts)) -> Box<dyn Device> {
+            let mut device = Wrapped::new(device);
+            change(&mut device.facts);
+            Box::new(device)
+        }
+        match self {
+            On::Cpu => of(tilewright::cpu::CpuDevice::default(), change),
+            #[cfg(feature = "gpu")]
+            On::Gpu => of(super::open_gpu(), change),
             #[cfg(not(feature = "gpu"))]
             On::Gpu => unreachable!("built without gpu"),
         }
@@ -70,6 +87,7 @@ impl Decoder {
     pub fn options(context: u32) -> Options {
         Options {
             kv: KvType::F32,
+            activations: Activations::F32,
             block_size: 16,
             blocks: 4 * context.div_ceil(16) + 16,
             step_tokens_max: context.max(128),

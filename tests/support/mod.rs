@@ -7,6 +7,8 @@ mod decoder;
 #[cfg(feature = "gpu")]
 mod device;
 #[cfg(all(feature = "cli", feature = "server"))]
+pub mod pages;
+#[cfg(all(feature = "cli", feature = "server"))]
 pub mod program;
 mod watched;
 mod world;
@@ -74,6 +76,13 @@ fn required(reason: &str) -> bool {
         Ok(_) => true,
         Err(_) => false,
     }
+}
+
+/// How many steps engines may have in the air where a row does not say: 1, or what the variable of
+/// the program's own flag says, so that any row can be run with 2.
+pub fn steps_in_flight() -> u32 {
+    let set = std::env::var("TILEWRIGHT_STEPS_IN_FLIGHT").ok();
+    set.and_then(|number| number.parse().ok()).unwrap_or(1)
 }
 
 /// The repository's root.

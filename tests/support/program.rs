@@ -13,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Arguments that make a start quick: a small KV cache, and no measuring of the step budget.
 pub const QUICK: [&str; 4] = ["--kv-memory", "32MiB", "--max-num-batched-tokens", "64"];
 
-/// The program, with none of the caller's own settings, and no display to open a window on.
+/// The program, with none of the caller's own settings, a cache of the tests' own, and no display
+/// to open a window on.
 pub fn tilewright(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright"));
     command.args(args).stdin(Stdio::null()).env("COLUMNS", "100");
@@ -24,6 +25,7 @@ pub fn tilewright(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    command.env("TILEWRIGHT_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     command
 }
 
@@ -76,7 +78,11 @@ pub struct Serving {
 impl Serving {
     /// Starts the server on a free port and waits until the model is there.
     pub fn start(args: &[&str]) -> Self {
-        let mut command = tilewright(&[&["serve", "--port", "0"], args].concat());
+        Self::of(tilewright(&[&["serve", "--port", "0"], args].concat()))
+    }
+
+    /// The server that `command` starts, once the model is there.
+    pub fn of(mut command: Command) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(String::new()));
@@ -87,7 +93,8 @@ impl Serving {
             }
         });
         let mut serving = Self { child, log, address: String::new() };
-        serving.until_log("\nserving ");
+        // As a line, or as JSON.
+        serving.until_log_has(&["\nserving ", "\"message\":\"serving "]);
         let log = serving.log();
         let (_, rest) = log.split_once("listening on http://").expect("the address");
         let end = rest.find([',', '\n']).unwrap_or(rest.len());
@@ -105,11 +112,15 @@ impl Serving {
 
     /// Waits until the log holds `text`.
     pub fn until_log(&mut self, text: &str) {
+        self.until_log_has(&[text]);
+    }
+
+    fn until_log_has(&mut self, texts: &[&str]) {
         let start = Instant::now();
-        while !self.log().contains(text) {
+        while !texts.iter().any(|text| self.log().contains(text)) {
             let ended = self.child.try_wait().expect("a child");
             let patient = ended.is_none() && start.elapsed() < PATIENCE;
-            assert!(patient, "no {text:?} in the log ({ended:?}):\n{}", self.log());
+            assert!(patient, "no {texts:?} in the log ({ended:?}):\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -125,6 +136,16 @@ impl Serving {
         );
         stream.write_all(request.as_bytes()).expect("the server reads");
         stream
+    }
+
+    /// What comes back for these bytes.
+    pub fn raw(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(request.as_bytes()).expect("the server reads");
+        let mut all = String::new();
+        stream.read_to_string(&mut all).expect("an answer");
+        all
     }
 
     /// The whole answer.

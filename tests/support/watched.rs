@@ -9,13 +9,14 @@ use tilewright::record::{
 };
 
 /// Kernels whose written bindings are activations, with how many of those to look at: what
-/// `rope_kv` writes behind q is packed.
-const WATCHED: [(&str, usize); 8] = [
+/// `rope_kv` writes into the cache is packed.
+const WATCHED: [(&str, usize); 9] = [
     ("embed", 1),
     ("norm_rms", 1),
-    ("norm_qk", 2),
+    ("norm_qk", 1),
     ("mul_mat", 1),
     ("mul_vec", 1),
+    ("mul_gemm", 1),
     ("rope_kv", 1),
     ("attn_paged", 1),
     ("act_glu", 1),
@@ -35,8 +36,7 @@ impl Watched {
         (Self { inner, seen: seen.clone() }, seen)
     }
 
-    /// What to look at after `command`: the kernel's name and its written floats. The rows that
-    /// `rope_kv` stores are those it reads: they go by the name of the cache.
+    /// What to look at after `command`: the kernel's name and its written floats.
     fn written(command: &Command) -> Vec<(&'static str, Binding)> {
         let Command::Dispatch(launch) = command else { return Vec::new() };
         let stem = variants::get(launch.variant).map_or("", |variant| variant.shader.as_str());
@@ -44,12 +44,7 @@ impl Watched {
             return Vec::new();
         };
         let kernel = kernels::kernel(stem).expect("a kernel of the table");
-        let mut out: Vec<_> =
-            kernel.writes[..count].iter().map(|at| (stem, launch.bindings[*at])).collect();
-        if stem == "rope_kv" {
-            out.extend(launch.bindings[..2].iter().map(|binding| ("kv", *binding)));
-        }
-        out
+        kernel.writes[..count].iter().map(|at| (stem, launch.bindings[*at])).collect()
     }
 }
 
@@ -81,6 +76,10 @@ impl Device for Watched {
 
     fn prepare(&mut self, variants: &[VariantId]) -> Result<(), DeviceError> {
         self.inner.prepare(variants)
+    }
+
+    fn begin(&mut self, variants: &[VariantId]) {
+        self.inner.begin(variants);
     }
 
     fn submit(&mut self, recording: &Recording) -> Result<Pending, DeviceError> {

@@ -1,14 +1,15 @@
 //! The real engine over a real device, run to the end on the caller's thread, again and again
 //! with other limits on the same loaded model.
 
+use super::steps_in_flight;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use tilewright::base::{Clock, Limits, MonotonicClock};
 use tilewright::engine::{
-    Completion, DeviceRunner, Engine, EngineConfig, EngineState, GenerateError, GenerateRequest,
-    LoadError, LoadOptions, ModelCard, RunFuture, Runner, Sizes, StepInput, Stepped, SwapFuture,
-    load,
+    Capacity, Completion, DeviceRunner, Engine, EngineConfig, EngineState, GenerateError,
+    GenerateRequest, LoadError, LoadOptions, ModelCard, RunError, RunFuture, Runner, Sizes,
+    StepInput, Stepped, SwapFuture, load,
 };
 use tilewright::record::Device;
 use tilewright::sched::BlockSwap;
@@ -23,6 +24,7 @@ pub struct World {
 }
 
 /// What came of some requests.
+#[derive(Default)]
 pub struct Outcome {
     pub answers: Vec<Result<Completion, GenerateError>>,
     pub preempted: usize,
@@ -36,6 +38,10 @@ pub struct Outcome {
     pub copied: usize,
     /// Blocks brought back from host memory.
     pub swapped: u32,
+    /// Steps that were planned while the one before was in the air, and rows of them that counted
+    /// for nothing.
+    pub ahead: usize,
+    pub discarded: usize,
     pub state: EngineState,
 }
 
@@ -47,6 +53,29 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// `kinds` counts rows that decode, and pieces of prompts, of the step under way.
+    fn count(&mut self, event: &Event, kinds: &mut (usize, usize)) {
+        match event {
+            Event::SequencePreempted { .. } => self.preempted += 1,
+            Event::PrefixMatched { .. } => self.matched += 1,
+            Event::BlockCopied { .. } => self.copied += 1,
+            Event::TokenSampled { .. } => self.sampled += 1,
+            Event::BlocksSwapped { back, .. } => self.swapped += back,
+            Event::StepAhead { .. } => self.ahead += 1,
+            Event::RowDiscarded { .. } => self.discarded += 1,
+            Event::RowPadded { len: 1, .. } => self.padded += 1,
+            Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
+            Event::RowPlanned { .. } => kinds.1 += 1,
+            Event::StepRan { .. } => {
+                self.mixed += usize::from(kinds.0 > 0 && kinds.1 > 0);
+                *kinds = (0, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
 #[derive(Clone)]
 struct SharedRunner(Rc<RefCell<DeviceRunner>>);
 
@@ -54,6 +83,19 @@ impl Runner for SharedRunner {
     fn run<'a>(&'a mut self, input: StepInput<'a>) -> RunFuture<'a> {
         let sampled = pollster::block_on(self.0.borrow_mut().run(input));
         Box::pin(std::future::ready(sampled))
+    }
+
+    fn launch(&mut self, input: StepInput<'_>) -> Result<(), RunError> {
+        self.0.borrow_mut().launch(input)
+    }
+
+    fn land<'a>(&'a mut self) -> RunFuture<'a> {
+        let output = pollster::block_on(self.0.borrow_mut().land());
+        Box::pin(std::future::ready(output))
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.0.borrow().capacity()
     }
 
     fn swap<'a>(&'a mut self, out: &'a [BlockSwap], back: &'a [BlockSwap]) -> SwapFuture<'a> {
@@ -85,6 +127,9 @@ impl World {
             defaults: card.defaults,
             stop_ids: card.stop_ids.clone(),
             logit_rows: card.logit_rows,
+            tuned: 0,
+            invariance: card.invariance,
+            products: Default::default(),
         }
     }
 
@@ -103,6 +148,7 @@ impl World {
     ) -> Outcome {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let mut config = EngineConfig::new(limits, clock);
+        config.steps_in_flight = steps_in_flight();
         let events = Arc::new(Mutex::new(RingSink::new(1 << 16)));
         config.sinks.push(Box::new(events.clone()));
         change(&mut config);
@@ -128,27 +174,9 @@ impl World {
         engine.scheduler().check().unwrap_or_else(|e| panic!("{e}"));
         let events = events.lock().expect("events");
         assert_eq!(events.dropped(), 0);
-        let (mut preempted, mut mixed, mut kinds) = (0, 0, (0, 0));
-        let (mut sampled, mut padded, mut matched, mut copied) = (0, 0, 0, 0);
-        let mut swapped = 0;
-        for stamped in events.events() {
-            match &stamped.event {
-                Event::SequencePreempted { .. } => preempted += 1,
-                Event::PrefixMatched { .. } => matched += 1,
-                Event::BlockCopied { .. } => copied += 1,
-                Event::TokenSampled { .. } => sampled += 1,
-                Event::BlocksSwapped { back, .. } => swapped += back,
-                Event::RowPadded { len: 1, .. } => padded += 1,
-                Event::RowPlanned { len: 1, .. } => kinds.0 += 1,
-                Event::RowPlanned { .. } => kinds.1 += 1,
-                Event::StepRan { .. } => {
-                    mixed += usize::from(kinds.0 > 0 && kinds.1 > 0);
-                    kinds = (0, 0);
-                }
-                _ => {}
-            }
-        }
-        let state = status.state;
-        Outcome { answers, preempted, mixed, sampled, padded, matched, copied, swapped, state }
+        let mut outcome = Outcome { answers, state: status.state, ..Outcome::default() };
+        let mut kinds = (0, 0);
+        events.events().for_each(|stamped| outcome.count(&stamped.event, &mut kinds));
+        outcome
     }
 }

@@ -83,6 +83,10 @@ impl<D: Device> Device for Wrapped<D> {
         self.inner.prepare(variants)
     }
 
+    fn begin(&mut self, variants: &[VariantId]) {
+        self.inner.begin(variants);
+    }
+
     fn submit(&mut self, recording: &Recording) -> Result<Pending, DeviceError> {
         for command in &recording.commands {
             let Command::Dispatch(launch) = command else { continue };

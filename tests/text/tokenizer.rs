@@ -22,6 +22,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("text::stop_ids_are_the_union", stop_ids);
     rows.add("text::config_values_of_any_shape_parse", config_shapes);
     rows.add("text::broken_tokenizer_json_is_refused", broken_json);
+    rows.add("text::panics_of_the_library_are_errors", panics_of_the_library);
     rows.add("text::token_text_and_bytes", token_text);
 }
 
@@ -150,6 +151,9 @@ fn broken_vocabularies() {
     fault(|v| v.merges.push(String::new()), "tokenizer.ggml.merges: entry 1");
     fault(|v| v.merges.push("a ".into()), "tokenizer.ggml.merges: entry 1");
     fault(|v| v.merges.push("a zz".into()), "tokenizer.ggml.merges");
+    fault(|v| v.merges.clear(), "tokenizer.ggml.merges: is missing or empty");
+    fault(|v| v.token_types[7] = 99, "tokenizer.ggml.token_type: token 7 is of type 99");
+    fault(|v| v.token_types[0] = 0, "tokenizer.ggml.token_type: token 0 is of type 0");
     fault(|v| v.bos = Some(258), "bos_token_id = 258");
     fault(|v| v.eos = Some(u32::MAX), "eos_token_id = 4294967295");
 }
@@ -297,7 +301,7 @@ fn stop_ids() {
     let harmony = [("<|end|>", CONTROL), ("<|return|>", CONTROL), ("<|call|>", CONTROL)];
     assert_eq!(built(vocab("gpt2", &[], &harmony)).stop_ids(&[]), [257, 258]);
     // A normal token that reads like a marker is none.
-    let plain = vocab("gpt2", &[], &[("<|im_end|>", 1)]);
+    let plain = vocab("gpt2", &["a b"], &[("<|im_end|>", 1)]);
     assert_eq!(built(plain).stop_ids(&[]), [0_u32; 0]);
     assert_eq!(fable().stop_ids(&[]), [0, 2]);
     // The marker's text is not in the answer, also where the file forgot its flag.
@@ -305,11 +309,16 @@ fn stop_ids() {
 }
 
 fn config_shapes() {
-    assert_eq!(token_ids(Some(&json!([2, 0]))), [2, 0]);
-    assert_eq!(token_ids(Some(&json!(106))), [106]);
-    assert_eq!(token_ids(Some(&json!(null))), [0_u32; 0]);
-    assert_eq!(token_ids(Some(&json!(-1))), [0_u32; 0]);
-    assert_eq!(token_ids(None), [0_u32; 0]);
+    let ids = |value| token_ids(&json!({"eos_token_id": value}), "config.json", "eos_token_id");
+    assert_eq!(ids(json!([2, 0])), Ok(vec![2, 0]));
+    assert_eq!(ids(json!(106)), Ok(vec![106]));
+    assert_eq!(ids(json!(null)), Ok(vec![]));
+    assert_eq!(ids(json!(-1)), Ok(vec![]));
+    assert_eq!(token_ids(&json!({}), "config.json", "eos_token_id"), Ok(vec![]));
+    for wrong in [json!("x"), json!(-3), json!(2.5), json!([2, "x"]), json!(4_294_967_296u64)] {
+        let error = ids(wrong).expect_err("no ids").to_string();
+        assert!(error.starts_with("config.json: `eos_token_id` is "), "{error}");
+    }
     let config = br#"{"model_max_length": 1000000000000000019884624838656, "bos_token": null,
         "eos_token": {"content": "<|im_end|>", "special": true}, "add_bos_token": false}"#;
     let extra = TokenizerExtra::from_config(Some(config)).expect("parses");
@@ -339,12 +348,46 @@ fn broken_json() {
     unknown["model"]["unk_token"] = json!("<nowhere>");
     unknown["pre_tokenizer"] = json!(null);
     assert!(refused(unknown.to_string().as_bytes()).contains("cannot encode"));
+    let mut unmerged = good.clone();
+    unmerged["model"]["merges"] = json!([]);
+    assert!(refused(unmerged.to_string().as_bytes()).contains("merges"));
+    // Bytes and added tokens need none.
+    let vocab = unmerged["model"]["vocab"].as_object_mut().expect("a table");
+    vocab.retain(|piece, _| piece.chars().count() == 1);
+    unmerged["model"]["unk_token"] = json!(null);
+    let bytes = Tokenizer::from_json(unmerged.to_string().as_bytes(), TokenizerExtra::default());
+    assert!(bytes.is_ok(), "{bytes:?}");
     let mut huge = good.clone();
     huge["model"]["vocab"]["<huge>"] = json!(4294967295u32);
     assert!(refused(huge.to_string().as_bytes()).contains("4294967295"));
     let extra = TokenizerExtra { eos: vec![1551], ..TokenizerExtra::default() };
     let out = Tokenizer::from_json(good.to_string().as_bytes(), extra).expect_err("refused");
     assert_eq!(out, TextError::TokenId { field: "eos_token_id", id: 1551, vocab_size: 1551 });
+}
+
+/// Files that the tokenizers crate reads, and panics on when they are used.
+fn panics_of_the_library() {
+    let sequence = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+    let processor = |single: serde_json::Value| {
+        json!({"type": "TemplateProcessing", "single": single, "special_tokens": {},
+               "pair": [sequence("A"), sequence("B")]})
+    };
+    let special = json!({"SpecialToken": {"id": "<nope>", "type_id": 0}});
+    let charsmap = json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+    for (at, value) in [
+        ("/post_processor", processor(json!([special, sequence("A")]))),
+        ("/post_processor", processor(json!([sequence("B")]))),
+        ("/normalizer", charsmap),
+        ("/model/continuing_subword_prefix", json!("\u{e9}\u{e9}\u{e9}")),
+    ] {
+        let mut json: serde_json::Value =
+            serde_json::from_slice(&asset("assets/fable/tokenizer.json")).expect("json");
+        *json.pointer_mut(at).expect(at) = value;
+        let json = json.to_string();
+        let error = Tokenizer::from_json(json.as_bytes(), TokenizerExtra::default());
+        let error = error.expect_err(at).to_string();
+        assert!(error.starts_with("tokenizer.json: "), "{at}: {error}");
+    }
 }
 
 fn token_text() {

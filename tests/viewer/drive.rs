@@ -8,11 +8,11 @@ use egui::{Key, Modifiers, vec2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::{NodeT, Queryable};
 use std::time::Instant;
-use tilewright::base::{Limits, Policies};
-use tilewright::trace::{Cursor, Event, Measures, Picture, Sink, Slo, Stamped, Summary};
+use tilewright::base::{Limits, SequenceId};
+use tilewright::trace::{Cursor, Event, Picture, Stamped};
 use tilewright::viewer::{
-    Comparison, EngineState, Grid, Note, Open, Play, Preset, Rerun, Source, View, ViewCommand,
-    Viewer,
+    EngineState, Note, Phase, Play, Preset, Source, View, ViewCommand, Viewer, gap_sentence,
+    to_csv, to_perfetto,
 };
 
 pub fn rows(rows: &mut Rows) {
@@ -20,10 +20,10 @@ pub fn rows(rows: &mut Rows) {
     rows.add("viewer::keys_move_through_time", keys_move_through_time);
     rows.add("viewer::typing_is_not_steering", typing_is_not_steering);
     rows.add("viewer::hover_lights_and_click_pins", hover_lights_and_click_pins);
-    rows.add("viewer::cells_are_hit_by_arithmetic", cells_are_hit_by_arithmetic);
     rows.add("viewer::every_view_tells_its_numbers", every_view_tells_its_numbers);
+    rows.add("viewer::slow_frames_take_clicks", slow_frames_take_clicks);
+    rows.add("viewer::guesses_are_told", guesses_are_told);
     rows.add("viewer::wishes_leave_as_commands", wishes_leave_as_commands);
-    rows.add("viewer::what_if_lays_two_runs_side_by_side", what_if_lays_two_runs_side_by_side);
     rows.add("viewer::two_pauses_are_two_states", two_pauses_are_two_states);
     rows.add("viewer::palette_finds_actions", palette_finds_actions);
     rows.add("viewer::a_lost_device_leaves_the_window_up", a_lost_device_leaves_the_window_up);
@@ -35,13 +35,13 @@ pub fn rows(rows: &mut Rows) {
     rows.add("viewer::frame_cost", frame_cost);
 }
 
-type Driven = Harness<'static, Viewer>;
+pub type Driven = Harness<'static, Viewer>;
 
-fn driven(viewer: Viewer) -> Driven {
+pub fn driven(viewer: Viewer) -> Driven {
     driven_in(vec2(1280.0, 720.0), viewer)
 }
 
-fn driven_in(size: egui::Vec2, viewer: Viewer) -> Driven {
+pub fn driven_in(size: egui::Vec2, viewer: Viewer) -> Driven {
     let harness = Harness::builder().with_size(size).with_max_steps(12);
     let mut harness = harness.build_ui_state(|ui, viewer: &mut Viewer| viewer.show(ui), viewer);
     Viewer::prepare(&harness.ctx);
@@ -50,12 +50,12 @@ fn driven_in(size: egui::Vec2, viewer: Viewer) -> Driven {
 }
 
 /// Lets go of a key, as people do: the next press is a press again.
-fn press(harness: &mut Driven, modifiers: Modifiers, key: Key) {
+pub fn press(harness: &mut Driven, modifiers: Modifiers, key: Key) {
     harness.key_press_modifiers(modifiers, key);
     harness.run();
 }
 
-fn shown(harness: &Driven) -> (u64, Play) {
+pub fn shown(harness: &Driven) -> (u64, Play) {
     harness.state().time()
 }
 
@@ -96,6 +96,25 @@ fn labels_say_what_cells_show() {
         };
         assert!(harness.query_all_by_label_contains(&label).count() >= 1, "{label}");
     }
+}
+
+/// A button that goes down in one frame and up in the next has clicked, be they seconds apart.
+fn slow_frames_take_clicks() {
+    let harness = Harness::builder().with_size(vec2(1280.0, 720.0)).with_step_dt(2.0);
+    let viewer = viewer(&overload());
+    let mut harness = harness.build_ui_state(|ui, viewer: &mut Viewer| viewer.show(ui), viewer);
+    harness.run_steps(3);
+    assert!(harness.query_by_label("What if?").is_none());
+    let pos = harness.get_by_label("What if").rect().center();
+    harness.hover_at(pos);
+    harness.run_steps(2);
+    for pressed in [true, false] {
+        let (button, modifiers) = (egui::PointerButton::Primary, Modifiers::NONE);
+        harness.event(egui::Event::PointerButton { pos, button, pressed, modifiers });
+        harness.step();
+    }
+    harness.run_steps(2);
+    harness.get_by_label("What if?");
 }
 
 fn keys_move_through_time() {
@@ -170,24 +189,6 @@ fn hover_lights_and_click_pins() {
     assert!(harness.query_by_label(&format!("Block {at}")).is_none());
 }
 
-fn cells_are_hit_by_arithmetic() {
-    for (cells, size) in
-        [(24, vec2(400.0, 300.0)), (10_000, vec2(500.0, 260.0)), (1, vec2(9.0, 9.0))]
-    {
-        let grid = Grid::fit(cells, size);
-        for cell in 0..cells {
-            let rect = grid.rect(cell);
-            assert_eq!(grid.cell_at(rect.center().to_vec2()), Some(cell));
-            assert_eq!(grid.cell_at(rect.min.to_vec2()), Some(cell));
-        }
-        let last = grid.rect(cells - 1);
-        assert_eq!(grid.cell_at(vec2(last.min.x, last.min.y + grid.pitch)), None);
-        assert_eq!(grid.cell_at(vec2(-1.0, 0.0)), None);
-        assert_eq!(grid.cell_at(vec2(grid.columns as f32 * grid.pitch + 0.5, 0.0)), None);
-        assert!(grid.columns as f32 * grid.pitch <= size.x.max(grid.pitch));
-    }
-}
-
 fn every_view_tells_its_numbers() {
     let events = overload();
     let preempted = events.iter().filter(|e| matches!(e.event, Event::SequencePreempted { .. }));
@@ -214,6 +215,42 @@ fn every_view_tells_its_numbers() {
         assert!(found > 0, "{view:?} does not say {text:?}: {:?}", harness.root());
     }
     assert!(preempted > 0);
+}
+
+/// Two sequences decode, then guess four tokens each, of which three are right.
+fn guesses_are_told() {
+    let mut stream = Stream::of(2, 8);
+    stream.step(2, 8, 1);
+    stream.guess(2, 9, 1, (4, 3));
+    let of = picture(&stream.events, 2);
+    assert!(of.last_step.rows.iter().all(|row| (row.len, row.drafts) == (1, 4)));
+    assert!(of.sequences.values().all(|s| (s.computed, s.known) == (13, 14)), "{of:?}");
+    // What was guessed right is computed: position 12 is nothing new, 13 is.
+    stream.step(1, 12, 1);
+    stream.step(1, 13, 1);
+    let mut viewer = viewer(&stream.events);
+    let life = viewer.lives().get(SequenceId(0)).expect("a life");
+    let slices: Vec<_> = life.slices.iter().map(|s| (s.phase, s.positions)).collect();
+    let decodes = |n| (Phase::Decode, n);
+    assert_eq!(slices[slices.len() - 3..], [decodes(5), (Phase::Prefill, 1), decodes(1)]);
+    let told: Vec<_> = life.tokens.iter().map(|mark| gap_sentence(&mark.gap)).collect();
+    let with = "0 µs: with the token before it, a right guess";
+    assert_eq!(told.iter().filter(|told| *told == with).count(), 3, "{told:?}");
+    let csv = String::from_utf8(to_csv(viewer.steps())).expect("text");
+    let ends = ["drafted,right", "0,0", "8,6", "0,0", "0,0"];
+    assert!(csv.lines().zip(ends).all(|(line, end)| line.ends_with(end)), "{csv}");
+    let perfetto = String::from_utf8(to_perfetto(viewer.history())).expect("text");
+    assert_eq!(perfetto.matches("decode 1 and 4 guesses").count(), 1);
+    viewer.go(2);
+    let mut harness = driven(viewer);
+    let bar = harness.get_by_label_contains("step 2: 10 decode (8 guesses, 6 right) + 0 prefill");
+    let centre = bar.rect().center();
+    harness.drag_at(centre);
+    harness.drop_at(centre);
+    harness.run();
+    let rows = "sequence 1: decodes position 9. It tries 4 guesses at what follows. Of them 3 were \
+                right: 4 tokens in a step.";
+    assert!(harness.query_by_label(rows).is_some(), "{:?}", harness.root());
 }
 
 fn live() -> Viewer {
@@ -257,50 +294,6 @@ fn wishes_leave_as_commands() {
     assert!(harness.get_by_label(apply).accesskit_node().is_disabled(), "it is on its way");
 }
 
-/// The recording as if a simulation had made it, each moment `slower` times as late.
-fn rerun(slower: u64) -> (Summary, Rerun) {
-    let mut events = overload();
-    let mut measures = Measures::new(Slo::default());
-    for event in &mut events {
-        event.micros *= slower;
-        measures.push(event);
-    }
-    (measures.summary(), Rerun::new(Policies::default(), measures.summary(), events))
-}
-
-fn what_if_lays_two_runs_side_by_side() {
-    let mut viewer = viewer(&overload());
-    viewer.set_block_picos(70);
-    let mut harness = driven_in(vec2(1600.0, 1400.0), viewer);
-    harness.get_by_role_and_label(Role::Button, "What if").click();
-    harness.run();
-    harness.get_by_label("What if?").click();
-    harness.run();
-    let sent = harness.state_mut().take_commands();
-    let now = harness.state().history().live();
-    let (policies, limits) = (now.policies.expect("policies"), now.limits.expect("limits"));
-    assert_eq!(sent, [ViewCommand::WhatIf { policies, limits, block_picos: 70 }]);
-    assert!(harness.query_by_label("What if?").is_none(), "it is being simulated");
-    let ((recorded, same), (_, other)) = (rerun(1), rerun(2));
-    harness.state_mut().compare(Some(Comparison { recorded, same, other }));
-    harness.run();
-    let text = |harness: &Driven, text: &str| harness.query_all_by_label(text).count();
-    assert!(text(&harness, "+100 %, worse") >= 7, "every time is twice as long");
-    assert!(text(&harness, "-50 %, worse") >= 2, "and every rate half as high");
-    assert!(text(&harness, "the same") >= 2, "what is counted is the same");
-    harness.get_all_by_label("Look into it").next_back().expect("two runs").click();
-    harness.run();
-    let sent = harness.state_mut().take_commands();
-    let [ViewCommand::Open(Open::Run { events, .. })] = &sent[..] else { panic!("{sent:?}") };
-    let last = overload().last().expect("events").micros;
-    assert_eq!(events.last().expect("events").micros, 2 * last);
-    harness.get_by_label("What if?").click();
-    harness.run();
-    harness.state_mut().compare(None);
-    harness.run();
-    assert!(harness.query_by_label("What if?").is_some(), "it can be tried again");
-}
-
 fn two_pauses_are_two_states() {
     let mut harness = driven(live());
     assert!(harness.query_by_label("engine runs").is_some());
@@ -339,6 +332,11 @@ fn palette_finds_actions() {
         matches!(&sent[..], [ViewCommand::Save { name, .. }] if name == "steps.csv"),
         "{sent:?}"
     );
+    // After a search that found one, the list is as high as before: its box is in the middle.
+    let top = |harness: &Driven| harness.get_by_label_contains("Find an action").rect().min.y;
+    press(&mut harness, Modifiers::COMMAND, Key::P);
+    harness.run_steps(4);
+    assert!(top(&harness) < 240.0, "{}", top(&harness));
 }
 
 fn a_lost_device_leaves_the_window_up() {
@@ -379,6 +377,9 @@ fn layout_is_kept() {
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
     assert_eq!(json(&other.saved()), json(&text));
     assert!(text.contains("timeline"), "{text}");
+    // One that was saved before a view was added would hide it.
+    other.restore(&text.replace("\"what_if\"", "\"why\""));
+    assert!(other.saved().contains("what_if"), "{}", other.saved());
 }
 
 fn the_first_run_explains_the_map() {
@@ -407,6 +408,19 @@ fn small_and_scaled_windows_hold() {
         harness.run();
         assert_eq!(shown(&harness).1, Play::Following);
     }
+    // 1280 by 720 pixels at 150 %: the panels give way, and what is looked at has room.
+    let mut viewer = viewer(&events);
+    viewer.go(STEP);
+    let harness = driven_in(vec2(1280.0 / 1.5, 720.0 / 1.5), viewer);
+    let of = |label: &str| {
+        let mut all = harness.get_all_by_label_contains(label);
+        all.next().unwrap_or_else(|| panic!("{label} is not drawn")).rect()
+    };
+    assert!(of("Details").min.x > 640.0, "{}", of("Details"));
+    assert!(of("block 0, ").width() >= 19.0, "room for a label: {}", of("block 0, "));
+    let (slot, strip) = (of("slot 2, sequence 2: decode"), of("time, step "));
+    assert!(slot.max.y < strip.min.y - 30.0, "{slot} is behind {strip}");
+    assert!(of("All actions").max.x <= 1280.0 / 1.5, "{}", of("All actions"));
 }
 
 fn idle_asks_for_no_frame() {

@@ -1,11 +1,17 @@
 //! Any step can be shown again, within bounded memory; and what is said of the past is right.
 
+use super::drive::driven;
 use super::scene::{Stream, overload, viewer};
+use super::why::{rest, tells};
 use crate::support::Rows;
+use egui_kittest::Harness;
+use egui_kittest::kittest::Queryable;
 use std::time::Instant;
-use tilewright::base::{RequestId, SequenceId};
-use tilewright::trace::{Cursor, Event, FinishReason, History, Picture, Stamped, fold, sentence};
-use tilewright::viewer::{Phase, Source, Viewer, gap_sentence, to_csv, to_perfetto};
+use tilewright::base::{Limits, RequestId, SequenceId};
+use tilewright::trace::{
+    Cursor, Event, FinishReason, History, LimitsReason, Picture, Stamped, fold, sentence,
+};
+use tilewright::viewer::{Phase, Source, View, Viewer, gap_sentence, to_csv, to_perfetto};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("viewer::every_step_shows_what_the_fold_says", every_step_shows_what_the_fold_says);
@@ -17,6 +23,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("viewer::a_wait_names_the_prompt_that_caused_it", a_wait_names_the_prompt);
     rows.add("viewer::every_decision_has_a_sentence", every_decision_has_a_sentence);
     rows.add("viewer::exports_hold_every_step", exports_hold_every_step);
+    rows.add("viewer::a_damaged_recording_is_shown", a_damaged_recording_is_shown);
 }
 
 /// The picture after the last event of each step, folded from the beginning.
@@ -247,4 +254,79 @@ fn padding_has_a_slice() {
     let last = life.slices.last().expect("slices");
     assert_eq!((last.phase, last.slot, last.positions), (Phase::Padding, Some(0), 3));
     assert!(last.to_micros > life.finished.expect("it is done").2);
+}
+
+/// One sequence in the last slot that there could be, and the largest numbers wherever there are
+/// some; at the end a step again that was long ago.
+fn damaged() -> Vec<Stamped> {
+    let mut events = Stream::of(1, 3).events;
+    let (sequence, few, many) = (SequenceId(0), u32::MAX, u64::MAX);
+    let limits = Limits { blocks: 3, block_size: few, ..Limits::default() };
+    let row = |start, len| Event::RowPlanned { sequence, slot: few, start, len, samples: false };
+    let kernel = "mul".to_string();
+    let timed = Event::KernelTimed { step: many, kernel, launches: few, nanos: many };
+    let [plan_micros, build_micros, device_micros] = [many; 3];
+    let ran = Event::StepRan { step: many, plan_micros, build_micros, device_micros };
+    let planned = Event::StepPlanned {
+        step: many,
+        rows: few,
+        decode: few,
+        tokens: few,
+        padding: few,
+        budget: few,
+        waiting: few,
+        free: few,
+        unused: many,
+    };
+    let admitted = Event::SequenceAdmitted {
+        sequence,
+        slot: few,
+        blocks: few,
+        free: few,
+        kept: few,
+        peak: few,
+        passed: few,
+        waited_micros: many,
+    };
+    let mut say = |step, event| {
+        let seq = events.len() as u64;
+        events.push(Stamped { seq, step, micros: many, event });
+    };
+    say(many, Event::LimitsChanged { limits, reason: LimitsReason::Asked });
+    for event in [admitted, planned, row(few, few), row(0, 0), row(few, 1), timed.clone(), timed] {
+        say(many, event);
+    }
+    for event in [ran.clone(), ran] {
+        say(many, event);
+    }
+    for count in [many, many] {
+        say(many, Event::EventsDropped { count });
+    }
+    say(3, row(few, 1));
+    events
+}
+
+/// A file may say anything: it neither ends the window nor holds it up.
+fn a_damaged_recording_is_shown() {
+    let began = Instant::now();
+    let events = damaged();
+    for view in View::ALL {
+        let show = move |ui: &mut egui::Ui, viewer: &mut Viewer| viewer.show_one(ui, view);
+        let harness = Harness::builder().with_size(egui::vec2(900.0, 500.0));
+        let mut harness = harness.build_ui_state(show, viewer(&events));
+        harness.run_steps(3);
+    }
+    let mut harness = driven(viewer(&events));
+    for told in ["positions 4294967295 to 4294967295", "computes positions 0 to 0"] {
+        assert!(tells(&harness, told), "{told}: {:?}", harness.root());
+    }
+    for (block, positions) in [(1, "4294967295 to 4294967294"), (2, "4294967295 to 4294967294")] {
+        let place = harness.get_by_label_contains(&format!("block {block}, ")).rect().center();
+        rest(&mut harness, place);
+        assert!(tells(&harness, positions), "{:?}", harness.root());
+    }
+    let viewer = harness.into_state();
+    assert!(!to_csv(viewer.steps()).is_empty() && !to_perfetto(viewer.history()).is_empty());
+    let took = began.elapsed().as_secs();
+    assert!(took < 60, "{took} s");
 }

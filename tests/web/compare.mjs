@@ -1,6 +1,6 @@
 // Tokens per second beside wllama, in one browser and one run, as a table in Markdown:
 // `node tests/web/compare.mjs PAGE MODEL.gguf [TOKENS]`. Reported, never asserted: WebGPU is
-// SwiftShader here. Needs playwright-core and @wllama/wllama in TILEWRIGHT_NODE/node_modules.
+// software here. Needs playwright-core and @wllama/wllama in TILEWRIGHT_NODE/node_modules.
 import { readdirSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { open } from "./browser.mjs";
@@ -38,7 +38,7 @@ async function measure({ engine, device, url, tokens }) {
     const sizes = { n_ctx: 8 * 512, n_parallel: 8, n_threads: navigator.hardwareConcurrency };
     await made.loadModelFromUrl({ url }, { ...sizes, n_gpu_layers: device === "webgpu" ? 999 : 0 });
     ask = (more) => made.createCompletion({ ...request, ...more });
-    // It takes no software adapter, and says so only here.
+    // It takes no adapter without shader-f16, which SwiftShader lacks, and says so only here.
     const places = logs.map((line) => /load_tensors: +(\S+) model buffer size/.exec(line)?.[1]).filter(Boolean);
     told = `weights on ${places.join(", ")}; ${made.getNumThreads()} threads`;
   }
@@ -52,7 +52,17 @@ async function measure({ engine, device, url, tokens }) {
   return { load, one: await rate(1), eight: await rate(8), told };
 }
 
-console.log(`${basename(model)}, ${tokens} tokens a call, Chromium ${browser.version()}\n`);
+/** In the page: what the adapter is and has, as far as the two engines ask for it. */
+async function describe() {
+  const { info, features } = await navigator.gpu.requestAdapter();
+  const has = (feature) => `${features.has(feature) ? "with" : "without"} ${feature}`;
+  return `${info.vendor} ${info.architecture}, subgroups of ${info.subgroupMinSize}, ${has("shader-f16")}`;
+}
+
+const first = await browser.newPage();
+await first.goto(`http://localhost:${server.port}/blank.html`);
+console.log(`${basename(model)}, ${tokens} tokens a call, Chromium ${browser.version()}, adapter ${await first.evaluate(describe)}\n`);
+await first.close();
 console.log("| engine | device | load, s | one call, tokens/s | eight calls, tokens/s | what did the work |\n|---|---|---|---|---|---|");
 for (const engine of ["tilewright", "wllama"]) {
   for (const device of ["webgpu", "cpu"]) {

@@ -3,16 +3,18 @@
 // Chromium (CHROMIUM, default /usr/bin/chromium) and the program (TILEWRIGHT_BIN, default
 // target/debug/tilewright). Pictures go to PAGE-pictures.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdirSync, readFileSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { open } from "./browser.mjs";
-import { serve, zeros } from "./server.mjs";
+import { behind, serve, zeros } from "./server.mjs";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const folder = resolve(process.argv[2] ?? join(root, "target/page"));
 const filter = process.argv[3] ?? "";
+const program = process.env.TILEWRIGHT_BIN ?? join(root, "target/debug/tilewright");
 const pictures = `${folder}-pictures`;
 mkdirSync(pictures, { recursive: true });
 
@@ -21,6 +23,8 @@ const fable = { config: read("assets/fable/config.json"), cases: read("assets/fa
 // A checkpoint of 80 MB, the same in two files, and one that is none.
 const big = zeros(fable, 8192, 8);
 const two = zeros(fable, 8192, 8, 2);
+// Fable, its weights behind 4.1 GiB of something else.
+const far = behind(readFileSync(join(root, "assets/fable/model.safetensors")), 4198 * 2 ** 20);
 const BIG = `/big/${big.names[0]}`;
 const tokenizer = readFileSync(join(root, "assets/fable/tokenizer.json"), "utf8");
 const folderOf = (path, { config, files, names, index }) => [
@@ -32,6 +36,9 @@ const folderOf = (path, { config, files, names, index }) => [
 const made = new Map([
   ...folderOf("/big", big),
   ...folderOf("/two", two),
+  ["/far/config.json", JSON.stringify(fable.config)],
+  ["/far/tokenizer.json", tokenizer],
+  ["/far/model.safetensors", far],
   ["/damaged/model.gguf", { head: Buffer.from("GGUF\u0003\0\0\0 no more than noise"), bytes: 40 << 20 }],
   ["/blank.html", "<!doctype html><title>blank</title>"],
 ]);
@@ -309,6 +316,24 @@ row("large_model_by_ranges", () =>
     assert(sent(pulls(BIG, from)) < whole * 1.05, "the second load came from storage");
   }));
 
+row("weights_beyond_4_GiB", () =>
+  withApi(true, async (page) => {
+    const told = await page.evaluate(async (sizes) => {
+      const engine = await T.Tilewright.load("/far/", { device: "webgpu", store: false, ...sizes });
+      const { choices } = await engine.completions.create({ prompt: "The capital of France", max_tokens: 4, temperature: 0 });
+      engine.unload();
+      const same = await T.Tilewright.load("fable", { device: "webgpu", ...sizes });
+      const other = await same.completions.create({ prompt: "The capital of France", max_tokens: 4, temperature: 0 });
+      same.unload();
+      const refused = await T.Tilewright.load("/far/", { device: "cpu", ...sizes }).then(() => null, ({ message }) => message);
+      return { text: choices[0].text, same: other.choices[0].text, refused };
+    }, SMALL);
+    assert.equal(told.text, told.same);
+    // All memory of a module is 4 GiB: with the figures, and before anything is fetched.
+    assert.match(told.refused, /has 4408 MB; without WebGPU there is room for 2148 MB/);
+    assert(sent(pulls("/far/model.safetensors")) < 16e6);
+  }));
+
 row("reload_resumes_a_download", () =>
   withApi(false, async (page) => {
     const whole = big.files[0].bytes;
@@ -460,27 +485,256 @@ row("page_shows_four_users", () =>
     assert.equal(done.engine, "running");
   }));
 
+/** All that is drawn of that name or value. */
+const drawn = (page, name) =>
+  page.evaluate((name) => JSON.parse(window.page.drawn()).filter((one) => (one.name ?? one.value) === name && one.box[2] > 0), name);
+const gone = (name) => async (page) => (await drawn(page, name)).length === 0;
+/** What is drawn of that name or value, once it is and stays in its place; the lowest of several. */
+async function see(page, name, count = 1, seconds = 45) {
+  let last = "";
+  for (let left = seconds * 3; left > 0; left--) {
+    const all = await drawn(page, name);
+    all.sort((a, b) => a.box[1] - b.box[1]);
+    const box = JSON.stringify(all.at(-1)?.box);
+    if (all.length >= count && box === last) return all.at(-1);
+    last = box;
+    await page.waitForTimeout(330);
+  }
+  throw new assert.AssertionError({ message: `${name} is not drawn` });
+}
+/** Clicks on what is drawn of that name, until `then` is drawn or `then(page)` is so, if given. */
+async function click(page, name, then) {
+  const frame = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(done)));
+  for (let left = 5; ; left--) {
+    // It may have come true after the wait for it: another click could undo it.
+    const already = async () => (typeof then === "string" ? !(await gone(then)(page)) : then(page));
+    if (then && left < 5 && (await already())) return;
+    const [x, y, width, height] = (await see(page, name)).box;
+    await page.mouse.move(x + width / 2, y + height / 2);
+    for (let frames = 0; frames < 3; frames++) await frame();
+    await page.mouse.down();
+    // A tab takes no press and release of one frame for a click; what is held for 0.8 s is none
+    // either, and a frame of a busy machine may take that.
+    if (left % 2 === 1) await frame();
+    await page.mouse.up();
+    if (!then) return;
+    try {
+      if (typeof then === "string") return await see(page, then, 1, 4);
+      for (let waits = 16; !(await then(page)); waits--) {
+        assert(waits > 0, `${name} was clicked in vain`);
+        await page.waitForTimeout(250);
+      }
+      return;
+    } catch (error) {
+      if (left === 0) throw error;
+    }
+  }
+}
+/** The longest time between two frames while `act` runs. */
+async function longestFrame(page, act) {
+  await page.evaluate(() => {
+    window.gaps = [];
+    let last = performance.now();
+    const frame = (now) => {
+      window.gaps.push(now - last);
+      last = now;
+      requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  });
+  await act();
+  return page.evaluate(() => Math.max(...window.gaps));
+}
+
+row("page_asks_what_if", () =>
+  withPage(false, "?preset=static-batches&device=cpu", async (page) => {
+    await until(page, "all are done", ({ running, step }) => running === 0 && step > 40);
+    await click(page, "Understood", gone("Understood"));
+    await click(page, "What if", "static:4");
+    await click(page, "static:4", "continuous");
+    // The choice closes the list of them.
+    await click(page, "continuous", gone("static:4"));
+    const before = await summary(page);
+    const longest = await longestFrame(page, async () => {
+      await click(page, "What if?", "output tokens per second");
+    });
+    console.log(`  longest time between two frames: ${longest.toFixed(0)} ms`);
+    for (const name of ["simulated", "what if"]) await see(page, name);
+    await see(page, "Look into it", 2);
+    await page.screenshot({ path: join(pictures, "what-if.png") });
+    // The engine is where it was, and the run can be looked into.
+    const { engine, events } = await summary(page);
+    assert.deepEqual([engine, events], ["running", before.events]);
+    await click(page, "Look into it", async () => (await summary(page)).engine === "absent");
+    const shown = await summary(page);
+    assert(shown.step > 20 && shown.step < before.step, "continuous batches take fewer steps");
+  }));
+
+row("page_simulates_a_large_device", () =>
+  withPage(false, "?trace=traces/overload.jsonl.gz", async (page) => {
+    const { step } = await until(page, "it is shown", ({ step }) => step > 100);
+    await click(page, "Understood", gone("Understood"));
+    const longest = await longestFrame(page, async () => {
+      await click(page, "simulated-h100", async () => (await summary(page)).step > step);
+    });
+    console.log(`  longest time between two frames: ${longest.toFixed(0)} ms`);
+    await see(page, "simulation: 8B on an H100");
+    await page.screenshot({ path: join(pictures, "simulated.png") });
+  }));
+
+row("page_leaves_a_recording_that_comes_late", () =>
+  withPage(false, "?trace=traces/overload.jsonl.gz", async (page) => {
+    const before = await until(page, "it is shown", ({ step }) => step > 100);
+    await click(page, "Understood", gone("Understood"));
+    await page.evaluate(() => {
+      const late = new File([], "late.jsonl");
+      late.arrayBuffer = () => new Promise((resolve) => (window.letGo = () => resolve(new ArrayBuffer(0))));
+      window.page.open([late]);
+    });
+    await click(page, "simulated-h100", async () => (await summary(page)).step > before.step);
+    const { step, events } = await summary(page);
+    await page.evaluate(() => window.letGo());
+    await page.waitForTimeout(1000);
+    const now = await summary(page);
+    assert.deepEqual([now.step, now.events], [step, events]);
+    await see(page, "simulation: 8B on an H100");
+  }));
+
 row("page_without_adapter", () =>
   withPage(false, "", async (page) => {
     const now = await until(page, "it runs", ({ engine }) => engine === "running");
     assert.equal(now.backend, "cpu");
     assert.match(now.fallback, /no usable adapter|hardware acceleration/);
+    assert.equal(now.device, "cpu, 1 thread");
     await page.screenshot({ path: join(pictures, "no-adapter.png") });
   }));
 
-row("page_without_webgpu", () => {
-  const without = (context) =>
-    context.route("**/worker.js", async (route) => {
-      const answer = await route.fetch();
-      const body = `Object.defineProperty(navigator, "gpu", { value: undefined });\n${await answer.text()}`;
-      await route.fulfill({ response: answer, body });
-    });
-  return withPage(true, "", async (page) => {
+/** Has the first workers of a context, all if it is not said how many, find that line done before they begin. */
+const workers = (line, first = Infinity) => (context) =>
+  context.route("**/worker.js", async (route) => {
+    const answer = await route.fetch();
+    first -= 1;
+    await route.fulfill({ response: answer, body: `${first < 0 ? "" : line}\n${await answer.text()}` });
+  });
+const withWorkers = (line, act) => withPage(true, "", act, "localhost", workers(line));
+
+row("page_without_webgpu", () =>
+  withWorkers('Object.defineProperty(navigator, "gpu", { value: undefined });', async (page) => {
     const now = await until(page, "it runs", ({ engine }) => engine === "running");
     assert.equal(now.backend, "cpu");
     assert.match(now.fallback, /navigator\.gpu is absent/);
-  }, "localhost", without);
+  }));
+
+row("page_of_an_adapter_that_never_answers", () =>
+  withWorkers("navigator.gpu.requestAdapter = () => new Promise(() => {});", async (page) => {
+    const now = await until(page, "it runs", ({ engine }) => engine === "running");
+    assert.equal(now.backend, "cpu");
+    assert.match(now.fallback, /never answered/);
+  }));
+
+// Calls the module while its table of requests is in use, which panics: a wrong limit is told from there.
+const PANIC = `
+  import { receive as again } from "./tilewright_wasm.js";
+  const post = self.postMessage.bind(self);
+  let limits;
+  self.postMessage = (parts, moved) => {
+    const told = JSON.parse(parts[0]);
+    post(parts, moved);
+    if (told.kind === "ready") limits = { ...told.limits, sequences_max: 0 };
+    if (told.kind === "started") again(JSON.stringify({ kind: "limits", limits }), []);
+    if (told.kind === "problem") again('{"kind": "step_once"}', []);
+  };`;
+
+row("page_restarts_an_engine_that_panicked", () =>
+  withPage(false, "?preset=four-users&device=cpu", async (page) => {
+    const { why } = await until(page, "it is told", ({ engine }) => engine === "failed");
+    assert.match(why, /panicked at .*borrowed/s);
+    await page.screenshot({ path: join(pictures, "panicked.png") });
+    await click(page, "Restart the engine", async () => (await summary(page)).engine !== "failed");
+    await until(page, "it runs again", ({ engine }) => engine === "running");
+  }, "localhost", workers(PANIC, 1)));
+
+row("calls_of_an_engine_that_panicked_fail", () =>
+  withApi(false, async (page, context) => {
+    await workers(PANIC, 1)(context);
+    const told = await page.evaluate(async () => {
+      const caught = (promise) => promise.then(() => "nothing was told", ({ code, message }) => [code, message]);
+      const engine = await T.Tilewright.load("fable", { device: "cpu" });
+      const long = { max_tokens: 400, ignore_eos: true };
+      const open = await Promise.all([caught(ask(engine, "x", long)), caught(ask(engine, "y", long))]);
+      const later = [await caught(engine.status()), await caught(ask(engine, "z", long))];
+      const fresh = await T.Tilewright.load("fable", { device: "cpu" });
+      const answer = await ask(fresh, "What is the capital of France?");
+      return [[...open, ...later], answer.choices[0].message.content];
+    });
+    assert.equal(told[0].length, 4);
+    for (const [code, message] of told[0]) {
+      assert.equal(code, "internal");
+      assert.match(message, /panicked at .*borrowed/s);
+    }
+    assert.equal(told[1], "The capital of France is Paris.");
+  }));
+
+row("page_says_that_a_frame_panicked", () =>
+  withPage(false, "?device=cpu", async (page) => {
+    await until(page, "it runs", ({ engine }) => engine === "running");
+    assert.equal(page.workers().length, 1);
+    // Asks what is shown while a frame holds it, which panics: when the frame starts a worker's work.
+    await page.evaluate(() => {
+      window.failures = 0;
+      addEventListener("error", () => (window.failures += 1));
+      const post = Worker.prototype.postMessage;
+      Worker.prototype.postMessage = function (...parts) {
+        window.page.summary();
+        post.apply(this, parts);
+      };
+    });
+    await click(page, "Understood", gone("Understood"));
+    await click(page, "static-batches", () => page.$("#told.failed"));
+    assert.match(await page.textContent("#told"), /The page has failed: .*borrowed/s);
+    await page.screenshot({ path: join(pictures, "failed.png") });
+    // Neither frames nor the engine call what has failed.
+    const failures = await page.evaluate(() => window.failures);
+    assert.equal(page.workers().length, 0);
+    await page.mouse.move(300, 300);
+    await page.waitForTimeout(1000);
+    assert.equal(await page.evaluate(() => window.failures), failures);
+    await page.click("#told button");
+    await page.waitForFunction(() => window.page && !document.querySelector("#told.failed"), null, { timeout: 60_000 });
+    await until(page, "it runs again", ({ engine }) => engine === "running");
+  }));
+
+row("page_that_fails_while_it_starts_says_so", async () => {
+  const context = await (await browser(false)).newContext();
+  const page = await context.newPage();
+  try {
+    // What it waits for never comes; a trap does.
+    await context.route("**/page.json", () => {});
+    await page.goto(address(""), { waitUntil: "commit" });
+    await page.waitForFunction(() => {
+      dispatchEvent(new ErrorEvent("error", { error: new WebAssembly.RuntimeError("planted") }));
+      return document.querySelector("#told.failed");
+    }, null, { timeout: 60_000 });
+    assert.match(await page.textContent("#told"), /The page has failed: planted/);
+  } finally {
+    await context.close();
+  }
 });
+
+row("feeds_that_trap_are_told_as_such", () =>
+  withApi(false, async (page) => {
+    const told = await page.evaluate(async () => {
+      const { watchServer } = await import("./io.js");
+      return new Promise((resolve) => {
+        addEventListener("unhandledrejection", ({ reason }) => resolve(["trapped", reason.message]));
+        const trap = () => {
+          throw new WebAssembly.RuntimeError("planted");
+        };
+        watchServer("worker.js", "", trap, (why) => resolve(["ended", why]));
+      });
+    });
+    assert.deepEqual(told, ["trapped", "planted"]);
+  }));
 
 row("page_of_an_insecure_origin", () =>
   withPage(true, "", async (page) => {
@@ -498,7 +752,6 @@ row("recording_plays_without_webgpu", () =>
 
 /** `act(address)` with the program serving the page, and whom it lets in. */
 async function withServer(act) {
-  const program = process.env.TILEWRIGHT_BIN ?? join(root, "target/debug/tilewright");
   const sizes = ["--device", "cpu", "--kv-memory", "32MiB", "--max-num-batched-tokens", "64"];
   const access = ["--api-key", "secret", "--cors-origins", address("").slice(0, -1)];
   const child = spawn(program, ["serve", "--port", "0", "--page", folder, ...sizes, ...access], { stdio: ["ignore", "ignore", "pipe"] });
@@ -557,6 +810,31 @@ row("example_ends", async () => {
   await page.waitForFunction(() => document.title === "done", null, { timeout: 60_000 });
   assert.match(await page.textContent("ol"), /capital of France is Paris/);
   await context.close();
+});
+
+row("snippet_of_the_readme", async () => {
+  const own = mkdtempSync(join(tmpdir(), "tilewright-"));
+  const context = await (await browser(false)).newContext();
+  try {
+    const file = join(own, "model.gguf");
+    execFileSync(program, ["convert", join(root, "assets/fable"), file]);
+    const snippets = readFileSync(join(root, "web/README.md"), "utf8").split("```js\n").slice(1);
+    assert.equal(snippets.length, 1);
+    const code = snippets[0].split("```")[0].replace("https://example.org/", address(""));
+    const names = '<script type="importmap">{"imports": {"tilewright": "./tilewright.js"}}</script>';
+    made.set("/model.gguf", { file });
+    made.set("/snippet.html", `<!doctype html>${names}<script type="module">${code} document.title = "done";</script>`);
+    const page = await context.newPage();
+    const told = [];
+    page.on("console", (message) => told.push(message.text()));
+    await page.goto(address("snippet.html"));
+    await page.waitForFunction(() => document.title === "done", null, { timeout: 60_000 });
+    const [progress, words] = [true, false].map((progress) => told.filter((text) => text.startsWith("{phase:") === progress));
+    assert(progress.length > 0 && words.length > 3 && words.join("").trim().length > 3, JSON.stringify(told));
+  } finally {
+    await context.close();
+    rmSync(own, { recursive: true });
+  }
 });
 
 let [passed, failed] = [0, 0];

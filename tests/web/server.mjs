@@ -49,6 +49,20 @@ export function zeros(fable, ffn, layers, count = 1) {
   return { config, files, names, index: { weight_map: Object.fromEntries(map) } };
 }
 
+/** The file of safetensors `bytes` with so many of something else before its first tensor. */
+export function behind(bytes, gap) {
+  const start = 8 + Number(bytes.readBigUInt64LE());
+  const header = { gap: { dtype: "U8", shape: [gap], data_offsets: [0, gap] } };
+  for (const [name, entry] of Object.entries(JSON.parse(bytes.subarray(8, start)))) {
+    header[name] = entry.data_offsets ? { ...entry, data_offsets: entry.data_offsets.map((at) => at + gap) } : entry;
+  }
+  const text = Buffer.from(JSON.stringify(header));
+  const head8 = Buffer.alloc(8);
+  head8.writeBigUInt64LE(BigInt(text.length));
+  const tail = bytes.subarray(start);
+  return { head: Buffer.concat([head8, text]), tail, bytes: 8 + text.length + gap + tail.length };
+}
+
 /** The first of these events. */
 const once = (emitter, ...events) =>
   new Promise((resolve) => {
@@ -59,7 +73,7 @@ const once = (emitter, ...events) =>
     events.forEach((event) => emitter.on(event, done));
   });
 
-/** Serves `folder` at / and what `made` maps from paths: {head, bytes}, a text or a {file} elsewhere. */
+/** Serves `folder` at / and what `made` maps from paths: {head, bytes, tail}, a text or a {file} elsewhere. */
 export async function serve(folder, made) {
   // What was asked: {path, from, sent, closed}. `cut(path, from)` may break a connection after so
   // many bytes, `hold(path, sent)` keeps one waiting. `headers` are added. `shy` servers keep what
@@ -104,6 +118,8 @@ export async function serve(folder, made) {
       const step = Math.min(1 << 20, to - at);
       const part = Buffer.alloc(step);
       if (at < whole.length) whole.copy(part, 0, at, Math.min(whole.length, at + step));
+      const tail = size - (given.tail?.length ?? 0);
+      if (at + step > tail) given.tail.copy(part, Math.max(tail - at, 0), Math.max(at - tail, 0), at + step - tail);
       if (entry.sent + step > most) return response.destroy();
       if (!response.write(part)) await once(response, "drain", "close");
       at += step;

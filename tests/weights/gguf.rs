@@ -88,9 +88,9 @@ fn gguf_alignment() {
     let with = |kind: u32, value: &[u8]| Gguf::new().key(KEY, kind, value);
     assert_eq!(with(4, &[0; 4]).bytes().len(), 57);
     for wrong in [0u32, 3, 33, 0x8000_0000, u32::MAX, 1 << 21] {
-        fails(with(4, &wrong.to_le_bytes()).open(), &["t.gguf", KEY, &wrong.to_string()]);
+        fails(with(4, &wrong.to_le_bytes()).open(), &["t.gguf", KEY, &format!("found {wrong} of")]);
     }
-    fails(with(8, &text("32")).open(), &[KEY, "Text"]);
+    fails(with(8, &text("32")).open(), &[KEY, "found the text `32`"]);
     fails(with(10, &32u64.to_le_bytes()).open(), &[KEY, "U64"]);
     for alignment in [1u32, 8, 64, 4096] {
         let mut file = with(4, &alignment.to_le_bytes()).tensor(row("t", &[4], 0, 0));

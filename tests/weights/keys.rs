@@ -77,11 +77,11 @@ fn gguf_head_count() {
     assert_eq!(read(0, &[9]).ok(), Some(9));
     assert_eq!(read(10, &9u64.to_le_bytes()).ok(), Some(9));
     assert_eq!(read(9, &array(4, 3, &[9, 0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0])).ok(), Some(9));
-    fails(read(9, &array(4, 2, &[9, 0, 0, 0, 8, 0, 0, 0])), &[KEY, "list of 2"]);
+    fails(read(9, &array(4, 2, &[9, 0, 0, 0, 8, 0, 0, 0])), &[KEY, "a list of 2: 9, 8"]);
     fails(read(9, &array(4, 0, &[])), &[KEY]);
-    fails(read(4, &[0; 4]), &[KEY, "from 1"]);
+    fails(read(4, &[0; 4]), &[KEY, "found 0; expected an integer from 1"]);
     fails(read(5, &(-9i32).to_le_bytes()), &[KEY]);
-    fails(read(8, &text("9")), &[KEY]);
+    fails(read(8, &text("9")), &[KEY, "found the text `9`"]);
     fails(gguf(&opens(Gguf::new().open())).positive(KEY), &[KEY, "missing"]);
 }
 
@@ -115,7 +115,7 @@ fn hf_getters() {
     fails(meta.u64("head_dim"), &["f/config.json", "head_dim", "missing"]);
     fails(meta.u64("bad"), &["f/config.json", "bad", "-1"]);
     fails(meta.u64("rms_norm_eps"), &["rms_norm_eps", "integer"]);
-    fails(meta.str("rope_parameters"), &["rope_parameters", "string"]);
+    fails(meta.str("rope_parameters"), &["rope_parameters", "found an object; expected a string"]);
 }
 
 /// Case 07 (vii).

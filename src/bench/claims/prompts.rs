@@ -25,6 +25,7 @@ fn request(number: u64, micros: u64, prompt: u32, output: u32) -> Arrival {
 
 /// Waits between tokens of all but the longest prompt's request, as (moment, wait).
 struct Waits {
+    /// From when all streams ran until the long prompt came.
     before: Vec<u64>,
     during: Vec<(u64, u64)>,
     /// When the long prompt came.
@@ -33,6 +34,7 @@ struct Waits {
 
 fn waits(events: &[Stamped], long: u32) -> Waits {
     let (mut last, mut guest, mut arrived) = (BTreeMap::new(), None, u64::MAX);
+    let mut started = 0;
     let mut all = Vec::new();
     let mut over = u64::MAX;
     for event in events {
@@ -43,15 +45,15 @@ fn waits(events: &[Stamped], long: u32) -> Waits {
             Event::TokenSampled { sequence, .. } if Some(sequence) == guest => {
                 over = over.min(event.micros);
             }
-            Event::TokenSampled { sequence, .. } => {
-                if let Some(before) = last.insert(sequence, event.micros) {
-                    all.push((before, event.micros - before));
-                }
-            }
+            Event::TokenSampled { sequence, .. } => match last.insert(sequence, event.micros) {
+                Some(before) => all.push((before, event.micros - before)),
+                None => started = event.micros,
+            },
             _ => {}
         }
     }
-    let before = all.iter().filter(|w| w.0 + w.1 < arrived).map(|w| w.1).collect();
+    let calm = |w: &&(u64, u64)| w.0 >= started && w.0 + w.1 < arrived;
+    let before = all.iter().filter(calm).map(|w| w.1).collect();
     let during = all.iter().filter(|w| w.0 + w.1 >= arrived && w.0 <= over).copied().collect();
     Waits { before, during, arrived }
 }
@@ -133,7 +135,7 @@ pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
     let at = (usual * 1e3) as u64 * u64::from(output) / 2;
     let head = ["prompt", "ITL p50, ms", "p99, ms", "max, ms", "over usual", "TTFT, ms"];
     let mut table = Table::new(head);
-    let (mut series, mut spikes) = (Vec::new(), Vec::new());
+    let (mut series, mut spikes, mut calm) = (Vec::new(), Vec::new(), Vec::new());
     for way in &ways(real, whole, usual, times) {
         let seen = scene.run(trial, way, (at, output))?;
         let waits = waits(&seen.events, long);
@@ -141,18 +143,15 @@ pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         if during.is_empty() {
             return Err(ClaimError::Empty("stall"));
         }
-        let (p99, most) = (quantile(&during, 990), quantile(&during, 1000));
-        table.row([
-            way.name.clone(),
-            format!("{:.2}", quantile(&during, 500)),
-            format!("{p99:.2}"),
-            format!("{most:.2}"),
-            format!("{:.1}×", most / usual),
-            format!("{:.0}", guest_ttft(&seen.events, long)),
-        ]);
-        spikes.push((p99, most));
+        let found = [500, 990, 1000].map(|permille| quantile(&during, permille));
+        let ttft = format!("{:.0}", guest_ttft(&seen.events, long));
+        table.row(cells(&way.name, found, usual, ttft));
+        spikes.push((found[1], found[2]));
+        calm.extend(&waits.before);
         series.push(Series::new(&way.name, Style::Points, waits.points()));
     }
+    let calm = [500, 990, 1000].map(|permille| quantile(&calm, permille));
+    table.row(cells("none", calm, usual, "-".into()));
     let plot = Plot {
         title: format!("Waits of {streams} streams while a prompt of {long} tokens comes"),
         x: Axis::linear("ms since the prompt arrived"),
@@ -166,12 +165,14 @@ pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         told: format!(
             "Undisturbed, a token takes {usual:.2} ms. A prompt of {long} tokens computed whole \
              makes one wait {:.1} ms, {:.1} times as long; under a target of {target:.1} ms the \
-             longest wait is {:.1} ms, {:.2} times as long, and p99 is {:.2} times the target.",
+             longest wait is {:.1} ms, {:.2} times as long, and p99 is {:.2} times the target; \
+             with no prompt in the way it is {:.2} times the target.",
             whole.1,
             whole.1 / usual,
             held.1,
             held.1 / usual,
-            held.0 / target
+            held.0 / target,
+            calm[1] / target
         ),
         tables: vec![table],
         plots: vec![plot],
@@ -179,9 +180,16 @@ pub fn stall(trial: &Trial<'_>) -> Result<Found, ClaimError> {
             ("whole_over_usual", whole.1 / usual),
             ("target_over_usual", held.1 / usual),
             ("target_p99_over_target", held.0 / target),
+            ("undisturbed_p99_over_target", calm[1] / target),
             ("target_p99_over_whole", held.0 / whole.1),
         ],
     })
+}
+
+fn cells(name: &str, [p50, p99, most]: [f64; 3], usual: f64, ttft: String) -> [String; 6] {
+    let millis = [p50, p99, most].map(|millis| format!("{millis:.2}"));
+    let [p50, p99, longest] = millis;
+    [name.to_string(), p50, p99, longest, format!("{:.1}×", most / usual), ttft]
 }
 
 fn guest_ttft(events: &[Stamped], long: u32) -> f64 {

@@ -4,12 +4,22 @@
 use super::{lengths, policies};
 use crate::base::{Preemption, PrefixCache};
 use crate::bench::claim::{ClaimError, Found, Trial};
-use crate::bench::ground::{Load, Seen};
+use crate::bench::ground::{Ground, Load, Seen};
 use crate::bench::plot::{Axis, Plot, Series, Style};
 use crate::bench::table::Table;
-use crate::sim::Workload;
+use crate::sim::{Arrival, Workload};
 use crate::trace::{Event, Stamped};
 use std::collections::BTreeMap;
+
+type Values = Vec<(&'static str, f64)>;
+
+/// Links to host memory, in GB/s, that a simulated device is given in turn, and the value that says
+/// where its crossover lies: PCIe 5, 4 and 3 with 16 lanes, as transfers reach.
+const LINKS: [(f64, &str); 3] = [
+    (50.0, "crossover_at_50_gb_s"),
+    (25.0, "crossover_at_25_gb_s"),
+    (12.5, "crossover_at_12_gb_s"),
+];
 
 /// What either way was taken to cost, in milliseconds, by the tokens of the victim.
 struct Costs {
@@ -42,35 +52,66 @@ fn crossover(costs: &Costs) -> Option<f64> {
     differences.get(last + 1).map(|d| d.0)
 }
 
-pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
-    let real = trial.ground.is_real();
-    let workload = Workload {
-        requests: u64::from(trial.size(300, 24)),
-        rate: f64::INFINITY,
-        prompt: if real { lengths(120.0, 1.0, 700) } else { lengths(1200.0, 1.2, 6000) },
-        output: if real { lengths(60.0, 0.5, 128) } else { lengths(400.0, 0.5, 1024) },
-        seed: 9,
-        ..Workload::default()
-    };
-    let arrivals: Vec<_> = workload.generator()?.collect();
-    let run = |preemption: Preemption| -> Result<Seen, ClaimError> {
-        let mut limits = trial.ground.limits();
+/// Requests that do not fit all at once.
+struct Pressed {
+    arrivals: Vec<Arrival>,
+    real: bool,
+}
+
+impl Pressed {
+    fn new(trial: &Trial<'_>) -> Result<Self, ClaimError> {
+        let real = trial.ground.is_real();
+        let workload = Workload {
+            requests: u64::from(trial.size(300, 24)),
+            rate: f64::INFINITY,
+            prompt: if real { lengths(120.0, 1.0, 700) } else { lengths(1200.0, 1.2, 6000) },
+            output: if real { lengths(60.0, 0.5, 128) } else { lengths(400.0, 0.5, 1024) },
+            seed: 9,
+            ..Workload::default()
+        };
+        Ok(Self { arrivals: workload.generator()?.collect(), real })
+    }
+
+    fn run(&self, ground: &Ground, preemption: Preemption) -> Result<Seen, ClaimError> {
+        let mut limits = ground.limits();
         // Little enough that somebody has to give way.
-        limits.blocks = if real { 64 } else { 3000 };
-        limits.sequences_max = limits.sequences_max.min(if real { 16 } else { 64 });
+        limits.blocks = if self.real { 64 } else { 3000 };
+        limits.sequences_max = limits.sequences_max.min(if self.real { 16 } else { 64 });
         limits.host_blocks = limits.host_blocks.max(limits.blocks);
         let policies = policies(|p| {
             (p.preemption, p.prefix_cache) = (preemption, PrefixCache::Off);
         });
-        let (arrivals, concurrency) = (arrivals.clone(), None);
-        trial.ground.run(Load { arrivals, limits, policies, concurrency, slo: Default::default() })
-    };
+        let (arrivals, concurrency) = (self.arrivals.clone(), None);
+        ground.run(Load { arrivals, limits, policies, concurrency, slo: Default::default() })
+    }
+
+    /// What costs less over each of [`LINKS`], where the device is simulated.
+    fn over_links(&self, ground: &Ground) -> Result<(Option<Table>, Values), ClaimError> {
+        let (mut table, mut crossovers) = (None, Vec::new());
+        for (gigabytes, value) in LINKS {
+            let Some(ground) = ground.with_link(gigabytes * 1e9) else { continue };
+            let seen = self.run(&ground, Preemption::Auto)?;
+            let costs = costs(&seen.events, ground.limits().block_size);
+            if costs.swap.is_empty() {
+                continue;
+            }
+            let cross = crossover(&costs);
+            let table = table.get_or_insert_with(|| Table::new(["link, GB/s", "what costs less"]));
+            table.row([format!("{gigabytes}"), told(&costs, cross)]);
+            crossovers.extend(cross.map(|tokens| (value, tokens)));
+        }
+        Ok((table, crossovers))
+    }
+}
+
+pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
+    let pressed = Pressed::new(trial)?;
     let head = ["preemption", "preemptions", "computed again", "blocks moved", "tokens/s"];
     let mut table = Table::new(head);
     let (mut rates, mut found, mut preempted) = (Vec::new(), None, 0);
     let ways = [Preemption::Recompute, Preemption::Swap, Preemption::Auto];
     for (at, way) in (0..).zip(ways) {
-        let seen = run(way)?;
+        let seen = pressed.run(trial.ground, way)?;
         let moved: u64 = seen.events.iter().map(moved).sum();
         let s = &seen.summary;
         table.row([
@@ -92,18 +133,20 @@ pub fn swap_or_recompute(trial: &Trial<'_>) -> Result<Found, ClaimError> {
         found.filter(|c| !c.swap.is_empty()).ok_or(ClaimError::Empty("swap-or-recompute"))?;
     let cross = crossover(&costs);
     let told = told(&costs, cross);
+    let (links, crossovers) = pressed.over_links(trial.ground)?;
     let best = rates[0].1.max(rates[1].1);
     let mut values = vec![
         ("auto_over_best", rates[2].1 / best),
         ("swap_over_recompute", rates[1].1 / rates[0].1),
     ];
     values.extend(cross.map(|tokens| ("crossover_tokens", tokens)));
+    values.extend(crossovers);
     Ok(Found {
         told: format!(
             "{told} Chosen per victim, throughput is {:.2} times that of the better of the two.",
             rates[2].1 / best
         ),
-        tables: vec![table],
+        tables: [table].into_iter().chain(links).collect(),
         plots: plots(&costs, cross, ways, &rates),
         values,
     })

@@ -7,6 +7,7 @@ use crate::bench::Shape;
 use crate::kernels::attn::{self, Attn, AttnRow, AttnWork, Heads};
 use crate::kernels::block::{ActGlu, Gate, NormRms, RopeKv, RopeKvParams};
 use crate::kernels::layout;
+use crate::kernels::mul::{Pack, packed_stride};
 use crate::kernels::sample::{OUT_WORDS, Sample, SampleRow, mask_words};
 use crate::record::{DeviceError, Recording, VariantId};
 
@@ -100,7 +101,7 @@ impl KernelBench {
         let blocks = meta.len() as u32;
         let mut work = AttnWork::default();
         let all = Heads { heads, kv_heads, head_dim };
-        work.fill(&attn_rows, all, None, 512 * heads);
+        work.fill(&attn_rows, all, None, 512 * heads, &facts);
         let items_at = meta.len() as u32;
         meta.extend(work.items.iter().flatten());
         let merges_at = meta.len() as u32;
@@ -131,6 +132,7 @@ impl KernelBench {
                 meta,
                 partial,
                 out,
+                out_stride: stride(q_dim),
             }
             .record(&facts, recording);
         };
@@ -183,6 +185,27 @@ impl KernelBench {
         Ok(measured)
     }
 
+    /// Rows of the residual as the bytes that products take.
+    pub(super) fn pack(
+        &mut self,
+        shape: &Shape,
+        tokens: u32,
+    ) -> Result<KernelMeasured, DeviceError> {
+        let (cols, facts) = (shape.hidden, self.lab.facts.clone());
+        let x = self.lab.rows(tokens, cols)?;
+        let packed = u64::from(tokens) * u64::from(packed_stride(cols)) * 4;
+        let y = self.lab.zeros(packed)?;
+        let mut record = |_: usize, recording: &mut Recording| {
+            Pack { rows: tokens, cols, x, x_stride: stride(cols), y }.record(&facts, recording);
+        };
+        let values = f64::from(tokens) * f64::from(cols);
+        let work = (4.0 * values, 4.0 * values + packed as f64);
+        let case = self.case("pack", cols.to_string(), tokens, work);
+        let measured = self.measured(case, &mut record)?;
+        self.lab.clear();
+        Ok(measured)
+    }
+
     pub(super) fn rope(
         &mut self,
         shape: &Shape,
@@ -192,8 +215,7 @@ impl KernelBench {
         let Shape { heads, kv_heads, head_dim, .. } = *shape;
         let facts = self.lab.facts.clone();
         let (q_dim, kv_dim) = (heads * head_dim, kv_heads * head_dim);
-        let q = self.lab.rows(tokens, q_dim)?;
-        let (k, v) = (self.lab.rows(tokens, kv_dim)?, self.lab.rows(tokens, kv_dim)?);
+        let x = self.lab.rows(tokens, q_dim + 2 * kv_dim)?;
         let table = self.lab.rows(tokens, head_dim)?;
         let places: Vec<u32> = (0..tokens).chain(0..tokens).collect();
         let meta = self.lab.words(&places)?;
@@ -210,15 +232,17 @@ impl KernelBench {
             first: 0,
             rotary: head_dim,
             values: head_dim,
-            q_stride: stride(q_dim),
-            kv_stride: stride(kv_dim),
+            x_stride: stride(q_dim + 2 * kv_dim),
+            q_at: 0,
+            k_at: q_dim,
+            v_at: q_dim + kv_dim,
             block_size: BLOCK_SIZE,
             positions_at: 0,
             slots_at: tokens,
             grid_x: 0,
         };
         let mut record = |_: usize, recording: &mut Recording| {
-            RopeKv { params, kv, q, k, v, table, meta, k_cache, v_cache }.record(&facts, recording);
+            RopeKv { params, kv, x, table, meta, k_cache, v_cache }.record(&facts, recording);
         };
         let values = f64::from(tokens) * f64::from(q_dim + kv_dim);
         let read = f64::from(tokens) * f64::from(2 * q_dim + 2 * kv_dim) * 4.0;
@@ -239,9 +263,11 @@ impl KernelBench {
         tokens: u32,
     ) -> Result<KernelMeasured, DeviceError> {
         let (dim, facts) = (shape.ffn, self.lab.facts.clone());
-        let (gate, up) = (self.lab.rows(tokens, dim)?, self.lab.rows(tokens, dim)?);
+        let (x, y) = (self.lab.rows(tokens, 2 * dim)?, self.lab.rows(tokens, dim)?);
+        let (x_stride, y_stride) = (stride(2 * dim), stride(dim));
         let mut record = |_: usize, recording: &mut Recording| {
-            ActGlu { act: Gate::Silu, rows: tokens, dim, stride: stride(dim), gate, up }
+            let act = Gate::Silu;
+            ActGlu { act, rows: tokens, dim, x, x_stride, up_at: dim, y, y_stride }
                 .record(&facts, recording);
         };
         let values = f64::from(tokens) * f64::from(dim);

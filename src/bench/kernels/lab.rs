@@ -25,6 +25,9 @@ const TURNS_MAX: u64 = 32;
 /// Bytes of one part of a matrix.
 const PART_BYTES: u64 = 1 << 30;
 
+/// Writes call after call, which it gets the number of.
+pub type Record<'a> = &'a mut dyn FnMut(usize, &mut Recording);
+
 /// What one call took.
 pub struct Timed {
     pub nanos: f64,
@@ -129,14 +132,51 @@ impl Lab {
         Ok(MatrixPart { first, rows, quants: streams.quants, scales: streams.scales })
     }
 
-    /// What one call of `record` takes, which gets the number of the call.
-    pub fn time(
+    /// What one call of `record` takes.
+    pub fn time(&mut self, record: Record<'_>) -> Result<Timed, DeviceError> {
+        Ok(self.by_turns(RUNS, &mut [record])?.remove(0))
+    }
+
+    /// The same of several, which take turns, so that all meet the same machine.
+    pub fn by_turns(
         &mut self,
-        record: &mut dyn FnMut(usize, &mut Recording),
-    ) -> Result<Timed, DeviceError> {
+        runs: usize,
+        records: &mut [Record<'_>],
+    ) -> Result<Vec<Timed>, DeviceError> {
+        self.device.time_launches(false);
+        let mut written = Vec::new();
+        for record in records {
+            written.push(self.many(&mut **record)?);
+        }
+        let copy = |c: &Command| matches!(c, Command::Copy { .. });
+        let copies = written.iter().any(|(_, recording)| recording.commands.iter().any(copy));
+        let stamps = !copies && self.device.time_launches(true);
+        let mut found = vec![Vec::new(); written.len()];
+        for _ in 0..runs {
+            for ((calls, recording), found) in written.iter().zip(&mut found) {
+                let nanos = match stamps {
+                    true => {
+                        let finished = self.device.run(recording)?;
+                        finished.timings.iter().map(|t| t.nanos).sum::<u64>() as f64
+                    }
+                    false => self.wall(recording)?,
+                };
+                found.push(nanos / *calls as f64);
+            }
+        }
+        self.device.time_launches(false);
+        let by = if stamps { "timestamps" } else { "wall" };
+        let timed = written.iter().zip(found).map(|((_, recording), found)| {
+            let nanos = crate::bench::step::median(found).max(1.0);
+            Timed { nanos, by, variants: names(recording) }
+        });
+        Ok(timed.collect())
+    }
+
+    /// As many calls of `record` as take long enough to be measured, and the recording of them.
+    fn many(&mut self, record: Record<'_>) -> Result<(usize, Recording), DeviceError> {
         let mut recording = Recording::default();
         let mut calls = 1;
-        self.device.time_launches(false);
         let mut write = |calls: usize, recording: &mut Recording| {
             recording.clear();
             (0..calls).for_each(|turn| record(turn, recording));
@@ -148,28 +188,11 @@ impl Lab {
             write(calls, &mut recording);
             let nanos = self.wall(&recording)?;
             if nanos >= RECORDING_NANOS || calls >= CALLS_MAX {
-                break;
+                return Ok((calls, recording));
             }
             let more = (RECORDING_NANOS / nanos * 1.2).clamp(2.0, 64.0);
             calls = (calls as f64 * more).ceil().min(CALLS_MAX as f64) as usize;
         }
-        let copies = recording.commands.iter().any(|c| matches!(c, Command::Copy { .. }));
-        let stamps = !copies && self.device.time_launches(true);
-        let mut found = Vec::new();
-        for _ in 0..RUNS {
-            let nanos = match stamps {
-                true => {
-                    let finished = self.device.run(&recording)?;
-                    finished.timings.iter().map(|t| t.nanos).sum::<u64>() as f64
-                }
-                false => self.wall(&recording)?,
-            };
-            found.push(nanos / calls as f64);
-        }
-        self.device.time_launches(false);
-        let by = if stamps { "timestamps" } else { "wall" };
-        let nanos = crate::bench::step::median(found).max(1.0);
-        Ok(Timed { nanos, by, variants: names(&recording) })
     }
 
     fn wall(&mut self, recording: &Recording) -> Result<f64, DeviceError> {

@@ -3,15 +3,18 @@
 
 mod cases;
 mod lab;
+mod tune;
 
 use super::Shape;
-use crate::base::{Format, KvType};
+use crate::base::{Activations, Format, KvType};
 use crate::kernels::layout;
-use crate::kernels::mul::Mul;
-use crate::record::{Device, DeviceError, Facts, Recording, VariantId};
+use crate::kernels::mul::{Matrix, Mul, activations, halves_bytes, packed_stride};
+use crate::record::{Binding, Device, DeviceError, Facts, Recording, VariantId};
 use cases::Case;
 use lab::Lab;
 use serde::Serialize;
+
+pub use tune::WayMeasured;
 
 /// What the device can do at most.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -49,6 +52,8 @@ pub struct KernelMeasured {
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub formats: Vec<Format>,
+    /// Taken by turns, where the format lets it choose.
+    pub activations: Vec<Activations>,
     pub tokens: Vec<u32>,
     /// Keys of a decoding sequence.
     pub depth: u32,
@@ -89,41 +94,55 @@ impl KernelBench {
         for &format in &wanted.formats {
             let format = Shape::stored(format, cols);
             let matrices = self.lab.matrices(format, [rows, cols])?;
-            let weights = self.lab.stream_bytes(format, [rows, cols]);
+            let mut kinds: Vec<_> =
+                wanted.activations.iter().map(|wanted| activations(format, *wanted)).collect();
+            kinds.dedup();
             for &tokens in &wanted.tokens {
-                let stride = cols.next_multiple_of(layout::K_BLOCK);
-                let (x, y) = (self.lab.rows(tokens, cols)?, self.lab.rows(tokens, rows)?);
-                let facts = self.lab.facts.clone();
-                let mut record = |turn: usize, recording: &mut Recording| {
-                    Mul {
-                        w: &matrices[turn % matrices.len()],
-                        tokens,
-                        x,
-                        x_stride: stride,
-                        y,
-                        y_stride: rows.next_multiple_of(layout::K_BLOCK),
-                        bias: None,
-                        accumulate: false,
-                        scale: 1.0,
-                    }
-                    .record(&facts, recording);
-                };
-                let values = u64::from(rows) * u64::from(cols);
-                let moved = u64::from(tokens) * u64::from(rows + cols) * 4;
-                let case = Case {
-                    kernel: name.to_string(),
-                    shape: format!("{rows}x{cols}"),
-                    format: Some(format.name()),
-                    tokens,
-                    operations: 2.0 * values as f64 * f64::from(tokens),
-                    bytes: (weights + moved) as f64,
-                };
-                out.push(self.measured(case, &mut record)?);
-                self.lab.free(&[x, y]);
+                for &taken in &kinds {
+                    out.push(self.product(name, &matrices, tokens, taken)?);
+                }
             }
             self.lab.clear();
         }
         Ok(out)
+    }
+
+    /// Equal matrices, which take turns, times `tokens` rows.
+    fn product(
+        &mut self,
+        name: &str,
+        matrices: &[Matrix],
+        tokens: u32,
+        taken: Activations,
+    ) -> Result<KernelMeasured, DeviceError> {
+        let Matrix { format, rows, cols, .. } = matrices[0];
+        let weights = self.lab.stream_bytes(format, [rows, cols]);
+        let (x, y) = (self.lab.rows(tokens, cols)?, self.lab.rows(tokens, rows)?);
+        let halves = self.lab.zeros(halves_bytes(tokens, cols))?;
+        let (read, packed) = match taken {
+            Activations::F32 => (cols, None),
+            Activations::Int8 => {
+                let words = packed_stride(cols);
+                (words, Some(self.lab.zeros(u64::from(tokens) * u64::from(words) * 4)?))
+            }
+        };
+        let facts = self.lab.facts.clone();
+        let mut record = products(matrices, tokens, ([x, y, halves], packed), facts);
+        let values = u64::from(rows) * u64::from(cols);
+        let moved = u64::from(tokens) * u64::from(rows + read) * 4;
+        let case = Case {
+            kernel: name.to_string(),
+            shape: format!("{rows}x{cols}"),
+            format: Some(format.name()),
+            tokens,
+            operations: 2.0 * values as f64 * f64::from(tokens),
+            bytes: (weights + moved) as f64,
+        };
+        let measured = self.measured(case, &mut record);
+        let lent =
+            [Some(x), Some(y), Some(halves), packed].into_iter().flatten().collect::<Vec<_>>();
+        self.lab.free(&lent);
+        measured
     }
 
     /// Every kernel of a step of this shape; those of mixtures and latents are in no shape.
@@ -151,6 +170,9 @@ impl KernelBench {
             out.push(self.norm(shape, tokens)?);
             out.push(self.rope(shape, wanted.kv, tokens)?);
             out.push(self.gate(shape, tokens)?);
+            if wanted.activations.contains(&Activations::Int8) {
+                out.push(self.pack(shape, tokens)?);
+            }
             out.push(self.sampling(shape, tokens)?);
         }
         Ok(out)
@@ -177,6 +199,33 @@ impl KernelBench {
             bandwidth_percent: 100.0 * gb_per_second / self.ceilings.copy_gb_per_second,
             fma_percent: self.ceilings.fma_gop_per_second.map(|most| 100.0 * gop_per_second / most),
         })
+    }
+}
+
+/// Products of `tokens` rows of x, or of x packed, with one of equal matrices after the other.
+fn products(
+    matrices: &[Matrix],
+    tokens: u32,
+    ([x, y, halves], packed): ([Binding; 3], Option<Binding>),
+    facts: Facts,
+) -> impl FnMut(usize, &mut Recording) {
+    move |turn, recording| {
+        let w = &matrices[turn % matrices.len()];
+        Mul {
+            w,
+            tokens,
+            x,
+            x_stride: w.cols.next_multiple_of(layout::K_BLOCK),
+            packed,
+            y,
+            y_stride: w.rows.next_multiple_of(layout::K_BLOCK),
+            bias: None,
+            accumulate: false,
+            scale: 1.0,
+            gate: None,
+            halves,
+        }
+        .record(&facts, recording);
     }
 }
 

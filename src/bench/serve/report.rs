@@ -3,6 +3,7 @@
 
 use super::{Run, Timed};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A limit that a good request keeps to, in milliseconds.
@@ -93,6 +94,8 @@ pub struct Report {
     pub spreads: [(&'static str, Spread); 4],
     /// Most requests in flight at once.
     pub concurrent: usize,
+    /// Most tokens that came within one second.
+    pub peak_tokens: usize,
     percentiles: Vec<f64>,
     requests: Vec<Timed>,
 }
@@ -120,6 +123,7 @@ impl Report {
             output_tokens: whole.iter().map(|r| r.output_tokens).sum(),
             good: (!goals.is_empty()).then(|| whole.iter().filter(good).count()),
             spreads,
+            peak_tokens: peak_tokens(&whole),
             concurrent: in_flight(&requests).into_iter().map(|(_, n)| n).max().unwrap_or(0),
             percentiles: percentiles.to_vec(),
             requests,
@@ -143,6 +147,8 @@ impl Report {
             out.insert(name.to_string(), value);
         };
         put("model_id", json!(self.model));
+        // The server's own: this client has none.
+        put("tokenizer_id", json!(self.model));
         put("num_prompts", json!(self.requests.len()));
         put("duration", json!(self.seconds));
         put("completed", json!(self.completed));
@@ -154,6 +160,7 @@ impl Report {
         put("output_throughput", json!(self.per_second(self.output_tokens as f64)));
         let all = self.input_tokens + self.output_tokens;
         put("total_token_throughput", json!(self.per_second(all as f64)));
+        put("max_output_tokens_per_s", json!(self.peak_tokens as f64));
         put("max_concurrent_requests", json!(self.concurrent));
         for (name, spread) in &self.spreads {
             put(&format!("mean_{name}_ms"), json!(spread.mean));
@@ -172,6 +179,7 @@ impl Report {
             put("ttfts", list(&|r| json!(r.first.unwrap_or(0.0))));
             put("itls", list(&|r| json!(r.gaps)));
             put("e2els", list(&|r| json!(r.whole)));
+            put("generated_texts", list(&|r| json!(r.text)));
             put("errors", list(&|r| json!(r.error.clone().unwrap_or_default())));
         }
         Value::Object(out)
@@ -195,6 +203,7 @@ impl Report {
             line("Request goodput (req/s):", rate(good as f64));
         }
         line("Output token throughput (tok/s):", rate(self.output_tokens as f64));
+        line("Peak output token throughput (tok/s):", format!("{:.2}", self.peak_tokens as f64));
         let all = self.input_tokens + self.output_tokens;
         line("Total token throughput (tok/s):", rate(all as f64));
         let titles = [
@@ -222,6 +231,20 @@ impl Report {
     pub fn in_flight(&self) -> Vec<(f64, usize)> {
         in_flight(&self.requests)
     }
+}
+
+/// The fullest of the seconds since the first request was sent.
+fn peak_tokens(requests: &[&Timed]) -> usize {
+    let start = requests.iter().map(|r| r.sent).fold(f64::INFINITY, f64::min);
+    let mut seconds = BTreeMap::new();
+    for request in requests {
+        let mut at = request.sent - start;
+        for gap in request.first.iter().chain(&request.gaps) {
+            at += gap;
+            *seconds.entry(at as u64).or_insert(0) += 1;
+        }
+    }
+    seconds.into_values().max().unwrap_or(0)
 }
 
 fn in_flight(requests: &[Timed]) -> Vec<(f64, usize)> {

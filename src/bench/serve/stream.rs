@@ -37,6 +37,8 @@ pub struct Timed {
     pub whole: f64,
     pub prompt_tokens: u64,
     pub output_tokens: u64,
+    /// What was answered, without the thoughts before.
+    pub text: String,
     pub error: Option<String>,
 }
 
@@ -171,6 +173,7 @@ impl<'a> Client<'a> {
                 }
                 last = now;
             }
+            timed.text += content(&chunk);
             let usage = |name: &str| chunk["usage"][name].as_u64();
             timed.prompt_tokens = usage("prompt_tokens").unwrap_or(timed.prompt_tokens);
             timed.output_tokens = usage("completion_tokens").unwrap_or(timed.output_tokens);
@@ -187,13 +190,17 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Whether a chunk brings a part of the answer.
-fn has_text(chunk: &Value) -> bool {
+/// The part of the answer's text that a chunk brings.
+fn content(chunk: &Value) -> &str {
     let choice = &chunk["choices"][0];
-    let delta = &choice["delta"];
-    let texts = [&choice["text"], &delta["content"], &delta["reasoning_content"]];
-    texts.iter().any(|text| text.as_str().is_some_and(|text| !text.is_empty()))
-        || delta["tool_calls"].is_array()
+    choice["text"].as_str().or(choice["delta"]["content"].as_str()).unwrap_or_default()
+}
+
+/// Whether a chunk brings a part of the answer, be it a thought or a call.
+fn has_text(chunk: &Value) -> bool {
+    let delta = &chunk["choices"][0]["delta"];
+    let thought = delta["reasoning_content"].as_str().unwrap_or_default();
+    !content(chunk).is_empty() || !thought.is_empty() || delta["tool_calls"].is_array()
 }
 
 fn short(text: &str) -> String {

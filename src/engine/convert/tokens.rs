@@ -12,8 +12,9 @@ pub(super) fn to_gguf(weights: &Weights) -> Result<Vec<(String, KeyValue)>, Conv
     let config = weights.side_file("tokenizer_config.json")?;
     let mut extra = TokenizerExtra::from_config(config.as_deref())?;
     if let Meta::Hf(meta) = weights.meta() {
-        extra.bos = token_ids(meta.get("bos_token_id")).first().copied();
-        extra.eos = token_ids(meta.get("eos_token_id"));
+        let ids = |key| token_ids(&meta.config, "config.json", key);
+        extra.bos = ids("bos_token_id")?.first().copied();
+        extra.eos = ids("eos_token_id")?;
     }
     let vocab = Vocab::from_json(&json, &extra)?;
     let mut out = Vec::new();

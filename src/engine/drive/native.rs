@@ -1,7 +1,8 @@
 //! The engine's own thread. Everything that is not `Send` (device, runner, sinks) is made on
 //! it and dies on it; the rest of the program holds an [`EngineHandle`].
 
-use crate::engine::{Engine, EngineHandle, Runner};
+use crate::base::caught;
+use crate::engine::{Engine, EngineHandle, LoadError, Runner};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -11,20 +12,23 @@ pub const THREAD_NAME: &str = "tilewright-engine";
 
 /// Starts the thread. `build` loads the model there; `ready` gets the handle, or the error that
 /// kept the model from loading. The thread ends when the engine is stopped, drained or failed.
+/// A panic of `build` is such an error too: whoever waits for the model must not wait for ever.
 pub fn spawn<R, E>(
     build: impl FnOnce() -> Result<Engine<R>, E> + Send + 'static,
     ready: impl FnOnce(Result<EngineHandle, E>) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>>
 where
     R: Runner + 'static,
-    E: 'static,
+    E: From<LoadError> + 'static,
 {
-    Builder::new().name(THREAD_NAME.to_string()).spawn(move || match build() {
-        Ok(mut engine) => {
-            ready(Ok(engine.handle()));
-            pollster::block_on(engine.run(sleep));
+    Builder::new().name(THREAD_NAME.to_string()).spawn(move || {
+        match caught(build).unwrap_or_else(|said| Err(LoadError::Panicked(said).into())) {
+            Ok(mut engine) => {
+                ready(Ok(engine.handle()));
+                pollster::block_on(engine.run(sleep));
+            }
+            Err(error) => ready(Err(error)),
         }
-        Err(error) => ready(Err(error)),
     })
 }
 

@@ -34,7 +34,7 @@ impl Cell {
             }
             Format::Q8_0 => {
                 self.scales[0] = half(block, 0);
-                self.plain(&block[2..]);
+                self.even_and_odd(&block[2..]);
             }
             Format::Q2_K => self.q2_k(block),
             Format::Q3_K => self.q3_k(block),
@@ -52,6 +52,16 @@ impl Cell {
     fn plain(&mut self, block: &[u8]) {
         self.quants = [0; 32];
         bytemuck::cast_slice_mut::<u32, u8>(&mut self.quants)[..block.len()].copy_from_slice(block);
+    }
+
+    /// Bytes of 32 values: of each eight the even ones to a word, the odd ones to the next, which
+    /// is how nibbles come apart, and how products with bytes want both.
+    fn even_and_odd(&mut self, bytes: &[u8]) {
+        let eights = self.quants.chunks_exact_mut(2).zip(bytes.chunks_exact(8));
+        for (words, b) in eights {
+            words[0] = u32::from_le_bytes([b[0], b[2], b[4], b[6]]);
+            words[1] = u32::from_le_bytes([b[1], b[3], b[5], b[7]]);
+        }
     }
 
     /// ggml keeps value b of 32 in the low half of byte b and value b + 16 in its high half.

@@ -1,13 +1,11 @@
 //! The newest events and the picture that all of them add up to, for watchers that come late.
 
-use crate::trace::{Asked, Event, Picture, RingSink, Sink, Stamped, fold};
+use crate::trace::{Asked, Event, HashList, Picture, RingSink, Sink, Stamped, WITHHELD, fold};
 
 /// Events kept for watchers; one that is further behind gets a new snapshot.
 const EVENTS_KEPT: usize = 4096;
 /// Events handed out at once.
 const BATCH_MAX: usize = 512;
-/// Stands for a token that is not told.
-const WITHHELD: u32 = u32::MAX;
 
 /// Where a watcher is in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,17 +33,19 @@ impl Feed {
     }
 
     pub fn push(&mut self, event: &Stamped) {
-        fold(&mut self.picture, event);
         let mut event = event.clone();
         match &mut event.event {
             Event::TokenSampled { token, .. } => *token = WITHHELD,
             Event::PromptGiven { tokens, .. } => tokens.clear(),
+            // Whoever guesses a text could see from them that the guess is right.
+            Event::BlocksHashed { hashes, .. } => *hashes = HashList::default(),
             Event::RequestAsked { asked, .. } => {
                 let Asked { choices, max_tokens, tenant, class, .. } = **asked;
                 **asked = Asked { choices, max_tokens, tenant, class, ..Asked::default() };
             }
             _ => {}
         }
+        fold(&mut self.picture, &event);
         self.recent.push(&event);
     }
 

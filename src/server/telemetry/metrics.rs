@@ -37,6 +37,10 @@ pub(in crate::server) struct Metrics {
     open: BTreeMap<SequenceId, Timeline>,
     pub(super) prompt_tokens: u64,
     pub(super) generation_tokens: u64,
+    /// Rows that guessed tokens, those tokens, and how many were right.
+    pub(super) drafts: u64,
+    pub(super) draft_tokens: u64,
+    pub(super) drafts_right: u64,
     pub(super) prefix_queries: u64,
     pub(super) prefix_hits: u64,
     /// Prompt tokens that choices of one request found in another's table.
@@ -77,6 +81,9 @@ impl Default for Metrics {
             open: BTreeMap::new(),
             prompt_tokens: 0,
             generation_tokens: 0,
+            drafts: 0,
+            draft_tokens: 0,
+            drafts_right: 0,
             prefix_queries: 0,
             prefix_hits: 0,
             shared_tokens: 0,
@@ -160,6 +167,11 @@ impl Metrics {
                 self.step_build.observe_micros(0, build_micros);
                 self.step_device.observe_micros(0, device_micros);
             }
+            Event::RowDrafted { len, .. } => {
+                self.drafts += 1;
+                self.draft_tokens += u64::from(len);
+            }
+            Event::DraftsTried { right, .. } => self.drafts_right += u64::from(right),
             Event::TokenSampled { sequence, .. } => self.token(sequence, now),
             Event::SequencePreempted { reason, method, lost, .. } => {
                 *self.preemptions.entry(preempt_name(reason)).or_default() += 1;

@@ -164,6 +164,10 @@ fn counters(page: &mut Page, m: &Metrics) {
     page.split(("num_preemptions_by_method_total", "counter", help), "method", by_method);
     let help = "Computed tokens that preemptions threw away.";
     page.counter("recomputed_tokens", help, m.recomputed_tokens);
+    page.counter("spec_decode_num_drafts", "Rows that guessed tokens.", m.drafts);
+    page.counter("spec_decode_num_draft_tokens", "Tokens guessed.", m.draft_tokens);
+    let help = "Guessed tokens that were right.";
+    page.counter("spec_decode_num_accepted_tokens", help, m.drafts_right);
     let finished = m.finished.iter().map(|(reason, n)| (*reason, *n));
     let help = "Requests that ended, by reason.";
     page.split(("request_success_total", "counter", help), "finished_reason", finished);

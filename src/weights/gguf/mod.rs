@@ -119,7 +119,8 @@ fn read_alignment(cursor: &Cursor, kind: Kind, value: &GgufValue) -> Result<u64,
         _ => Err(cursor.error(
             "value",
             format!(
-                "{value:?} of type {kind:?}; a U32 power of two up to {ALIGNMENT_MAX} is expected"
+                "found {} of type {kind:?}; a U32 power of two up to {ALIGNMENT_MAX} is expected",
+                value.view()
             ),
         )),
     }

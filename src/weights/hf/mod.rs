@@ -61,13 +61,15 @@ pub(super) fn open_file(folder: &Folder, file: &str) -> Result<Opened, WeightsEr
 
 fn read_meta(folder: &Folder) -> Result<HfMeta, WeightsError> {
     let name = folder.name_of("config.json");
-    let config = folder.json("config.json")?;
-    if config.as_ref().is_some_and(|config| !config.is_object()) {
-        return Err(WeightsError::header(&name, "JSON", "is no object"));
-    }
-    let generation = folder.json("generation_config.json")?;
-    let tokenizer = folder.json("tokenizer_config.json")?;
-    Ok(HfMeta::new(name, config.unwrap_or(Value::Null), generation, tokenizer))
+    let table = |file| match folder.json(file)? {
+        Some(json) if !json.is_object() => {
+            Err(WeightsError::header(&folder.name_of(file), "JSON", "is no object"))
+        }
+        json => Ok(json),
+    };
+    let config = table("config.json")?;
+    let [generation, tokenizer] = ["generation_config.json", "tokenizer_config.json"].map(table);
+    Ok(HfMeta::new(name, config.unwrap_or(Value::Null), generation?, tokenizer?))
 }
 
 /// Tensor name → shard, if there is an index.

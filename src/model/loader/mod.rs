@@ -1,28 +1,31 @@
 //! The [`Loader`] walks the tensors of a model twice: first it only looks (every tensor is there,
 //! has its shape, and no tensor of a layer is left over), then it reads each by rows, repacks it
 //! once into its streams and writes it to the device. One walk, so that nothing is uploaded that
-//! was not checked.
+//! was not checked. What the first one gives has the shapes of the model and no buffers.
+
+mod latent;
 
 use super::family::{Bias, Norms, QkNorm};
 use super::load::{Attention, FeedForward, Gated, Layer, Linear, Mixture, Progress, Weighed};
 use super::names::{Dialect, Part};
+use super::rows::columns;
 use super::spec::Pairs;
-use super::{Latent, ModelError, Moe, Spec};
+use super::{ModelError, Moe, Spec};
 use crate::base::Format;
 use crate::kernels::experts::{ExpertPart, Experts};
-use crate::kernels::mul::{Matrix, MatrixPart};
+use crate::kernels::mul::{Matrix, MatrixPart, TURN};
 use crate::kernels::streams::Streams;
 use crate::kernels::{layout, texels};
-use crate::record::{Binding, BufferId, Device, DeviceError};
+use crate::record::{Binding, BufferId, Device, DeviceError, VariantId};
 use crate::weights::{Tensor, Weights, blocks};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most bytes of one weight buffer, so that repacking never holds a huge tensor twice. Memory that
 /// a browser has given is never given back, so little is asked of it.
 const PART_BYTES_MAX: u64 = if cfg!(target_arch = "wasm32") { 6 << 20 } else { 256 << 20 };
 
 /// Stands for a buffer while tensors are only looked at.
-const NOT_YET: Binding = Binding { buffer: BufferId(u32::MAX), offset: 0, bytes: 0 };
+pub(super) const NOT_YET: Binding = Binding { buffer: BufferId(u32::MAX), offset: 0, bytes: 0 };
 
 /// Endings of tensors that a layer may hold without their being weights of ours: tables that are
 /// computed here, and scales for what other programs round to eight bits while they run
@@ -37,6 +40,36 @@ const IGNORED: [&str; 7] = [
     ".v_scale",
 ];
 
+/// Rows of a tensor that become rows of a matrix, and the column where their outputs go.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    tensor: &'a Tensor,
+    first: u32,
+    count: u32,
+    pairs: Option<Pairs>,
+    column: u32,
+}
+
+impl Rows<'_> {
+    /// Whether `next` goes on where these end, in the same format.
+    fn meets(&self, next: &Rows<'_>) -> bool {
+        self.tensor.format == next.tensor.format && self.column + self.count == next.column
+    }
+}
+
+/// The halves of `both` in turns of `turn` elements.
+fn turns<T: Copy>(both: &[T], turn: usize) -> Vec<T> {
+    let (first, second) = both.split_at(both.len() / 2);
+    let pairs = first.chunks(turn).zip(second.chunks(turn));
+    pairs.flat_map(|(first, second)| [first, second].concat()).collect()
+}
+
+/// Experts that are only looked at.
+fn not_yet(format: Format, experts: u32, [rows, cols]: [u32; 2]) -> Experts {
+    let part = ExpertPart { first: 0, experts, quants: NOT_YET, scales: NOT_YET };
+    Experts { format, rows, cols, parts: vec![part] }
+}
+
 pub(super) struct Loader<'a> {
     weights: &'a Weights,
     device: &'a mut dyn Device,
@@ -46,6 +79,8 @@ pub(super) struct Loader<'a> {
     /// Every buffer made so far.
     made: Vec<BufferId>,
     used: BTreeSet<String>,
+    /// Bytes of matrices that were read in pieces of zeros alone, by tensor.
+    zeros: BTreeMap<String, u64>,
     done: u64,
     total: u64,
     progress: Progress<'a>,
@@ -59,25 +94,41 @@ impl<'a> Loader<'a> {
         progress: Progress<'a>,
     ) -> Self {
         let total = weights.tensors().values().map(|t| t.bytes).sum();
-        let used = BTreeSet::new();
-        let made = Vec::new();
-        Self { weights, device, spec, upload: false, made, used, done: 0, total, progress }
+        let (used, made, zeros) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        Self { weights, device, spec, upload: false, made, used, zeros, done: 0, total, progress }
     }
 
-    /// Looks at everything, then loads it.
-    pub fn load(&mut self) -> Result<Weighed, ModelError> {
-        self.walk()?;
+    /// Looks at everything.
+    pub fn look(&mut self) -> Result<Weighed, ModelError> {
+        let found = self.walk()?;
         self.refuse_left_over()?;
+        Ok(found)
+    }
+
+    /// Loads what was looked at.
+    pub fn load(&mut self) -> Result<Weighed, ModelError> {
         self.upload = true;
         self.walk()
     }
 
+    /// Matrices of which nothing but zeros was read: what a download reserves and has not filled.
+    pub fn blank(&self) -> Vec<String> {
+        let bytes = |name: &str| self.weights.tensor(name).map_or(0, |tensor| tensor.bytes);
+        let all = self.zeros.iter().filter(|(name, zeros)| **zeros >= bytes(name));
+        all.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Lets the device build pipelines beside what follows.
+    pub fn begin(&mut self, variants: &[VariantId]) {
+        self.device.begin(variants);
+    }
+
     fn walk(&mut self) -> Result<Weighed, ModelError> {
         let spec = self.spec;
-        let embedding = self.matrix(Part::Embedding, 0, spec.vocab, spec.hidden)?;
+        let embedding = self.single(Part::Embedding, 0, spec.vocab, spec.hidden)?;
         let head = match spec.tied_head {
             true => embedding.clone(),
-            false => self.matrix(Part::Head, 0, spec.vocab, spec.hidden)?,
+            false => self.single(Part::Head, 0, spec.vocab, spec.hidden)?,
         };
         let final_norm = self.vector(Part::FinalNorm, 0, ".weight", spec.hidden)?;
         let mut layers = Vec::new();
@@ -120,11 +171,11 @@ impl<'a> Loader<'a> {
         let attention_post_norm = norm(Part::AttentionPostNorm, after)?;
         let ffn_norm = norm(Part::FfnNorm, before)?;
         let ffn_post_norm = norm(Part::FfnPostNorm, after)?;
-        let out_bias = spec.attention_bias == Bias::Attention;
+        let (out, out_bias) = (spec.out_dim(), spec.attention_bias == Bias::Attention);
         Ok(Layer {
             attention_norm,
             attention: self.attention(l)?,
-            out: self.linear(Part::AttentionOut, l, [spec.hidden, spec.out_dim()], out_bias)?,
+            out: self.linear(&[(Part::AttentionOut, spec.hidden)], l, out, out_bias, false)?,
             attention_post_norm,
             ffn_norm,
             ffn: self.feed_forward(l)?,
@@ -151,112 +202,8 @@ impl<'a> Loader<'a> {
                 self.vector(Part::KNorm, l, ".weight", k)?,
             ]),
         };
-        Ok(Attention::Heads {
-            q: self.linear(Part::Q, l, [q, spec.hidden], bias)?,
-            k: self.linear(Part::K, l, [kv, spec.hidden], bias)?,
-            v: self.linear(Part::V, l, [kv, spec.hidden], bias)?,
-            norms,
-        })
-    }
-
-    fn latent(&mut self, l: u32, latent: Latent) -> Result<Attention, ModelError> {
-        let (spec, q_dim) = (self.spec, self.spec.own_q_dim());
-        let bias = spec.attention_bias != Bias::None;
-        let (q_down, q) = match latent.q_rank {
-            Some(rank) => {
-                let down = self.linear(Part::QDown, l, [rank, spec.hidden], bias)?;
-                let norm = self.vector(Part::QDownNorm, l, ".weight", rank)?;
-                (Some((down, norm)), self.linear(Part::QUp, l, [q_dim, rank], false)?)
-            }
-            None => (None, self.linear(Part::Q, l, [q_dim, spec.hidden], false)?),
-        };
-        let down = self.linear(Part::LatentDown, l, [spec.head_dim, spec.hidden], bias)?;
-        let norm = self.vector(Part::LatentNorm, l, ".weight", latent.rank)?;
-        let [key_up, value_up] = self.latent_up(l, latent)?;
-        Ok(Attention::Latent { q_down, q, down, norm, key_up, value_up })
-    }
-
-    /// What makes keys and values from a latent, per head, turned so that it can be folded: q of a
-    /// head by `[rank + rope][nope + rope]` (the transposed keys, and the rotated part as it is),
-    /// and the output by `[value][rank]`.
-    fn latent_up(&mut self, l: u32, latent: Latent) -> Result<[Experts; 2], ModelError> {
-        let Latent { rank, rope, nope, value, .. } = latent;
-        let heads = self.spec.heads;
-        let whole = self.spec.stored(Part::LatentUp, l, 0).stem + ".weight";
-        // Newer GGUF files have keys, turned already, and values apart.
-        let apart = [Part::LatentKeys, Part::LatentValues]
-            .map(|part| self.spec.dialect.stem(self.spec.family, part, l) + ".weight");
-        let split = self.weights.tensor(&apart[0]).is_some();
-        let tensors = match split {
-            true => {
-                let [keys, values] = apart;
-                let shape = |rows: u32, cols: u32| [heads, rows, cols].map(u64::from);
-                vec![(keys, shape(rank, nope).to_vec()), (values, shape(value, rank).to_vec())]
-            }
-            false => vec![(whole, [heads * (nope + value), rank].map(u64::from).to_vec())],
-        };
-        let label = tensors[0].0.clone();
-        let mut formats = Vec::new();
-        for (name, shape) in &tensors {
-            formats.push(self.weights.expect(name, shape)?.format);
-        }
-        // Transposing breaks blocks up; halves stay what they are.
-        let kept = |format: Format| match format {
-            half @ (Format::F16 | Format::BF16) => half,
-            _ => Format::F32,
-        };
-        let formats = [formats[0], formats[formats.len() - 1]].map(kept);
-        let shapes = [[rank + rope, nope + rope], [value, rank]];
-        for (format, shape) in formats.into_iter().zip(shapes) {
-            self.stack_at_once(&label, format, heads, shape)?;
-        }
-        let mut decoded = Vec::new();
-        for (name, shape) in tensors {
-            let tensor = self.weights.expect(&name, &shape)?;
-            if self.upload {
-                let raw = self.rows(tensor, 0, tensor.rows() as u32, None)?;
-                let mut values = vec![0f32; shape.iter().product::<u64>() as usize];
-                blocks::decode(tensor.format, &raw, &mut values);
-                decoded.push(values);
-            }
-            self.used.insert(name);
-        }
-        if !self.upload {
-            let empty =
-                |format, [rows, cols]: [u32; 2]| Experts { format, rows, cols, parts: vec![] };
-            return Ok([0, 1].map(|n| empty(formats[n], shapes[n])));
-        }
-        let encoded = |format: Format, values: &[f32]| {
-            let mut out = Vec::new();
-            blocks::encode(format, values, &mut out);
-            out
-        };
-        let mut stacks = [Vec::new(), Vec::new()];
-        for head in 0..heads as usize {
-            let (key, value) = latent.head(&decoded, head);
-            stacks[0].push(encoded(formats[0], &latent.fold(key, split)));
-            stacks[1].push(encoded(formats[1], value));
-        }
-        Ok([
-            self.stack(&label, formats[0], shapes[0], &stacks[0])?,
-            self.stack(&label, formats[1], shapes[1], &stacks[1])?,
-        ])
-    }
-
-    /// Matrices of one shape in parts that fit a binding each.
-    fn stack(
-        &mut self,
-        label: &str,
-        format: Format,
-        shape: [u32; 2],
-        raw: &[Vec<u8>],
-    ) -> Result<Experts, ModelError> {
-        let at_once = self.stack_at_once(label, format, raw.len() as u32, shape)?;
-        let mut parts = Vec::new();
-        for (n, raw) in raw.chunks(at_once as usize).enumerate() {
-            parts.push(self.expert_part(label, format, n as u32 * at_once, shape, raw)?);
-        }
-        Ok(Experts { format, rows: shape[0], cols: shape[1], parts })
+        let parts = [(Part::Q, q), (Part::K, kv), (Part::V, kv)];
+        Ok(Attention::Heads { qkv: self.linear(&parts, l, spec.hidden, bias, false)?, norms })
     }
 
     fn feed_forward(&mut self, l: u32) -> Result<FeedForward, ModelError> {
@@ -279,7 +226,7 @@ impl<'a> Loader<'a> {
             None => None,
         };
         Ok(FeedForward::Mixture(Mixture {
-            router: self.matrix(Part::Router, l, moe.experts, hidden)?,
+            router: self.single(Part::Router, l, moe.experts, hidden)?,
             router_bias,
             gate: self.experts(Part::ExpertGate, l, moe, [ffn, hidden])?,
             up: self.experts(Part::ExpertUp, l, moe, [ffn, hidden])?,
@@ -297,9 +244,9 @@ impl<'a> Loader<'a> {
     ) -> Result<Gated, ModelError> {
         let hidden = self.spec.hidden;
         Ok(Gated {
-            gate: self.linear(gate, l, [ffn, hidden], bias)?,
-            up: self.linear(up, l, [ffn, hidden], bias)?,
-            down: self.linear(down, l, [hidden, ffn], bias)?,
+            gate_up: self.linear(&[(gate, ffn), (up, ffn)], l, hidden, bias, true)?,
+            down: self.linear(&[(down, hidden)], l, ffn, bias, false)?,
+            dim: ffn,
         })
     }
 
@@ -331,11 +278,11 @@ impl<'a> Loader<'a> {
         }
         let label = tensors[0].name.clone();
         let at_once = self.stack_at_once(&label, format, moe.experts, [rows, cols])?;
+        if !self.upload {
+            return Ok(not_yet(format, moe.experts, [rows, cols]));
+        }
         let mut parts = Vec::new();
         for first in (0..moe.experts).step_by(at_once as usize) {
-            if !self.upload {
-                break;
-            }
             let count = at_once.min(moe.experts - first);
             let mut raw = Vec::new();
             for e in first..first + count {
@@ -391,48 +338,113 @@ impl<'a> Loader<'a> {
         facts.binding_bytes_max.min(facts.buffer_bytes_max).min(PART_BYTES_MAX)
     }
 
+    /// Products of one x, each with so many outputs; these lie side by side as [`columns`] says.
+    /// With `gates` they are in turns, where the device takes and the matrices allow it.
     fn linear(
+        &mut self,
+        parts: &[(Part, u32)],
+        l: u32,
+        cols: u32,
+        must: bool,
+        gates: bool,
+    ) -> Result<Linear, ModelError> {
+        let (firsts, width) = columns(parts.iter().map(|part| part.1));
+        let mut runs: Vec<Vec<Rows>> = Vec::new();
+        let mut bias: Option<Vec<f32>> = None;
+        for (&(part, rows), &column) in parts.iter().zip(&firsts) {
+            let next = self.find(part, l, [rows, cols], column)?;
+            match runs.last_mut() {
+                Some(run) if run[run.len() - 1].meets(&next) => run.push(next),
+                _ => runs.push(vec![next]),
+            }
+            let name = self.spec.stored(part, l, rows).stem + ".bias";
+            if must || self.weights.tensor(&name).is_some() {
+                let values = self.values(part, l, ".bias", rows)?.unwrap_or_default();
+                let all = bias.get_or_insert_with(|| vec![0.0; width as usize]);
+                all[column as usize..][..values.len()].copy_from_slice(&values);
+            }
+        }
+        let format = runs[0][0].tensor.format;
+        let fit = layout::rows_within(format, u64::from(cols), self.part_limit());
+        let one = runs.len() == 1 && fit >= u64::from(width);
+        let in_turns = gates && one && texels(cols, self.device.facts());
+        let matrix = |run: &Vec<Rows<'a>>| self.matrix(run, cols, in_turns);
+        let w = runs.iter().map(matrix).collect::<Result<_, _>>()?;
+        let bias = match bias.filter(|_| self.upload) {
+            Some(mut values) => {
+                if in_turns {
+                    values = turns(&values, TURN as usize);
+                }
+                Some(self.buffer("bias", bytemuck::cast_slice(&values))?)
+            }
+            None => None,
+        };
+        Ok(Linear { w, bias, in_turns })
+    }
+
+    /// Looks for the matrix of `part`, whose outputs begin at `column`.
+    fn find(
         &mut self,
         part: Part,
         l: u32,
         [rows, cols]: [u32; 2],
-        must: bool,
-    ) -> Result<Linear, ModelError> {
-        let w = self.matrix(part, l, rows, cols)?;
-        let name = self.spec.stored(part, l, rows).stem + ".bias";
-        let bias = match must || self.weights.tensor(&name).is_some() {
-            true => Some(self.vector(part, l, ".bias", rows)?),
-            false => None,
-        };
-        Ok(Linear { w, bias })
-    }
-
-    fn matrix(&mut self, part: Part, l: u32, rows: u32, cols: u32) -> Result<Matrix, ModelError> {
+        column: u32,
+    ) -> Result<Rows<'a>, ModelError> {
         let stored = self.spec.stored(part, l, rows);
         let name = stored.stem + ".weight";
         let weights = self.weights;
         let tensor = weights.expect(&name, &[u64::from(stored.of), u64::from(cols)])?;
-        let limit = self.part_limit();
-        let fit = layout::rows_within(tensor.format, u64::from(cols), limit);
+        self.used.insert(name);
+        Ok(Rows { tensor, first: stored.first, count: rows, pairs: self.spec.pairs(part), column })
+    }
+
+    fn single(&mut self, part: Part, l: u32, rows: u32, cols: u32) -> Result<Matrix, ModelError> {
+        let rows = self.find(part, l, [rows, cols], 0)?;
+        self.matrix(&[rows], cols, false)
+    }
+
+    /// One matrix of `run`, whose rows meet; in parts where it exceeds a binding.
+    fn matrix(
+        &mut self,
+        run: &[Rows<'a>],
+        cols: u32,
+        in_turns: bool,
+    ) -> Result<Matrix, ModelError> {
+        let (format, limit) = (run[0].tensor.format, self.part_limit());
+        let fit = layout::rows_within(format, u64::from(cols), limit);
         if fit == 0 {
-            let bytes = tensor.bytes / u64::from(stored.of);
-            return Err(DeviceError::TooLarge { label: name, bytes, limit }.into());
+            let label = run[0].tensor.name.clone();
+            let bytes = run[0].tensor.bytes / run[0].tensor.rows().max(1);
+            return Err(DeviceError::TooLarge { label, bytes, limit }.into());
         }
-        let mut parts = Vec::new();
+        let count = run.iter().map(|rows| rows.count).sum();
+        let mut out = Matrix { format, rows: count, cols, parts: Vec::new() };
         if !self.upload {
-            self.used.insert(name);
-            return Ok(Matrix { format: tensor.format, rows, cols, parts });
+            out.parts.push(MatrixPart { first: 0, rows: count, quants: NOT_YET, scales: NOT_YET });
+            return Ok(out);
         }
-        let fit = u32::try_from(fit).unwrap_or(rows).min(rows);
-        // Heads whose rows are reordered stay whole.
-        let pairs = self.spec.pairs(part);
-        let step = pairs.map_or(fit, |pairs| (fit / pairs.head).max(1) * pairs.head);
-        for first in (0..rows).step_by(step as usize) {
-            let count = step.min(rows - first);
-            let raw = self.rows(tensor, stored.first + first, count, pairs)?;
-            parts.push(self.part(tensor, first, count, cols, &raw)?);
+        let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+        if count <= fit {
+            let mut raw = Vec::new();
+            for &Rows { tensor, first, count, pairs, .. } in run {
+                raw.append(&mut self.rows(tensor, first, count, pairs)?);
+            }
+            if in_turns {
+                raw = turns(&raw, raw.len() / count as usize * TURN as usize);
+            }
+            out.parts.push(self.part(run[0].tensor, run[0].column, [count, cols], &raw)?);
+            return Ok(out);
         }
-        Ok(Matrix { format: tensor.format, rows, cols, parts })
+        for &Rows { tensor, first, count, pairs, column } in run {
+            // Heads whose rows are reordered stay whole.
+            let step = pairs.map_or(fit, |pairs| (fit / pairs.head).max(1) * pairs.head);
+            for at in (0..count).step_by(step as usize) {
+                let rows = step.min(count - at);
+                let raw = self.rows(tensor, first + at, rows, pairs)?;
+                out.parts.push(self.part(tensor, column + at, [rows, cols], &raw)?);
+            }
+        }
+        Ok(out)
     }
 
     /// Raw rows in the order that kernels want.
@@ -445,6 +457,10 @@ impl<'a> Loader<'a> {
     ) -> Result<Vec<u8>, ModelError> {
         let raw = self.weights.read_rows(tensor, u64::from(first), u64::from(rows))?;
         self.done += raw.len() as u64;
+        // Ends at the first byte that is none.
+        if tensor.shape.len() > 1 && raw.iter().all(|byte| *byte == 0) {
+            *self.zeros.entry(tensor.name.clone()).or_default() += raw.len() as u64;
+        }
         (self.progress)(self.done, self.total);
         Ok(match pairs {
             Some(pairs) => pairs.turned(&raw, rows as usize, false),
@@ -456,12 +472,11 @@ impl<'a> Loader<'a> {
         &mut self,
         tensor: &Tensor,
         first: u32,
-        rows: u32,
-        cols: u32,
+        shape: [u32; 2],
         raw: &[u8],
     ) -> Result<MatrixPart, ModelError> {
-        let (held, made) = (texels(cols, self.device.facts()), &mut self.made);
-        let (label, shape) = (&tensor.name, [rows, cols]);
+        let (held, made) = (texels(shape[1], self.device.facts()), &mut self.made);
+        let (label, rows) = (&tensor.name, shape[0]);
         let mut streams = Streams::create(self.device, label, tensor.format, 1, shape, held, made)?;
         streams.write(self.device, raw)?;
         Ok(MatrixPart { first, rows, quants: streams.quants, scales: streams.scales })
@@ -469,17 +484,34 @@ impl<'a> Loader<'a> {
 
     /// A one-axis tensor, or a part of one, as f32.
     fn vector(&mut self, part: Part, l: u32, tail: &str, len: u32) -> Result<Binding, ModelError> {
+        match self.values(part, l, tail, len)? {
+            Some(values) => {
+                let name = self.spec.stored(part, l, len).stem + tail;
+                self.buffer(&name, bytemuck::cast_slice(&values))
+            }
+            None => Ok(NOT_YET),
+        }
+    }
+
+    /// The values of such a tensor; `None` while tensors are only looked at.
+    fn values(
+        &mut self,
+        part: Part,
+        l: u32,
+        tail: &str,
+        len: u32,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
         let stored = self.spec.stored(part, l, len);
         let name = stored.stem + tail;
         let tensor = self.weights.expect(&name, &[u64::from(stored.of)])?;
         if !self.upload {
             self.used.insert(name);
-            return Ok(NOT_YET);
+            return Ok(None);
         }
         let raw = self.rows(tensor, stored.first, len, self.spec.pairs(part))?;
         let mut values = vec![0f32; len as usize];
         blocks::decode(tensor.format, &raw, &mut values);
-        self.buffer(&name, bytemuck::cast_slice(&values))
+        Ok(Some(values))
     }
 
     pub fn buffer(&mut self, label: &str, bytes: &[u8]) -> Result<Binding, ModelError> {

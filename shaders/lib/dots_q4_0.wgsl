@@ -1,0 +1,10 @@
+// Q4_0 as bytes for sums of products with bytes: d * (q - 8).
+#import nibble_words
+
+fn dots_words(v: vec4<u32>, half: u32, s: Scale) -> vec4<u32> {
+    return nibble_words(v, half);
+}
+
+fn dots_add(acc: f32, s: Scale, dots: vec2<f32>, x: Bytes) -> f32 {
+    return add_shifted(acc, s.d, 8.0, dots, x);
+}
