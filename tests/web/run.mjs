@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { open } from "./browser.mjs";
-import { behind, serve, zeros } from "./server.mjs";
+import { behind, serve, uniform } from "./server.mjs";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const folder = resolve(process.argv[2] ?? join(root, "target/page"));
@@ -21,8 +21,8 @@ mkdirSync(pictures, { recursive: true });
 const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
 const fable = { config: read("assets/fable/config.json"), cases: read("assets/fable/expected.json").cases };
 // A checkpoint of 80 MB, the same in two files, and one that is none.
-const big = zeros(fable, 8192, 8);
-const two = zeros(fable, 8192, 8, 2);
+const big = uniform(fable, 8192, 8);
+const two = uniform(fable, 8192, 8, 2);
 // Fable, its weights behind 4.1 GiB of something else.
 const far = behind(readFileSync(join(root, "assets/fable/model.safetensors")), 4198 * 2 ** 20);
 const BIG = `/big/${big.names[0]}`;

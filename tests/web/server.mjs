@@ -11,8 +11,11 @@ const TYPES = {
   ".wasm": "application/wasm",
 };
 
-/** A checkpoint of Fable's shape whose layers are `ffn` wide: a header, then zeros; in `count` files. */
-export function zeros(fable, ffn, layers, count = 1) {
+// Two of these bytes are 0.004 as f16: a model of zeros would be told to be an unfinished download.
+const FILL = 0x1c;
+
+/** A checkpoint of Fable's shape whose layers are `ffn` wide: a header, then one small weight all along; in `count` files. */
+export function uniform(fable, ffn, layers, count = 1) {
   const config = { ...fable.config, intermediate_size: ffn, num_hidden_layers: layers };
   const { hidden_size: hidden, vocab_size: vocab, head_dim: head } = config;
   const [q, kv] = [config.num_attention_heads * head, config.num_key_value_heads * head];
@@ -116,7 +119,7 @@ export async function serve(folder, made) {
     const most = state.cut(pathname, from);
     for (let at = from; at < to && !response.destroyed; ) {
       const step = Math.min(1 << 20, to - at);
-      const part = Buffer.alloc(step);
+      const part = Buffer.alloc(step, FILL);
       if (at < whole.length) whole.copy(part, 0, at, Math.min(whole.length, at + step));
       const tail = size - (given.tail?.length ?? 0);
       if (at + step > tail) given.tail.copy(part, Math.max(tail - at, 0), Math.max(at - tail, 0), at + step - tail);
