@@ -15,8 +15,9 @@ const MEMORY_LOG2: u32 = 5;
 /// A step counts as at most this many times its prediction, so that one stall is not believed.
 const STALL: u64 = 4;
 /// The slack is what this many steps took beyond their prediction, but for the worst of them: of
-/// those to come, one in sixty takes more. The first steps show the fit's youth, not the device.
-const ERRORS: usize = 128;
+/// those to come, fewer than one in a hundred take more. The first steps show the fit's youth, not
+/// the device.
+const ERRORS: usize = 256;
 const FIRST_STEPS: u32 = 32;
 /// Most slack, in thousandths: steps are then predicted at half the target.
 const SLACK_MAX_PERMILLE: u64 = 1000;
