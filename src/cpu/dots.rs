@@ -3,7 +3,7 @@
 
 use super::Launch;
 use super::mul::Sums;
-use super::quant::{CodeScales, Codes, LANES, Streams};
+use super::quant::{CodeScales, Codes, LANES, Quants, Streams, signed_byte};
 use crate::kernels::mul::{MulParams, PackParams};
 
 /// One k-block of packed x.
@@ -17,9 +17,12 @@ impl Bytes {
     /// Bytes of the values 0 2 4 6, then 1 3 5 7 of each eight, scale, and sums of two halves.
     #[inline(always)]
     fn of(words: &[u32]) -> Self {
-        let byte = |i: usize| words[i / 8 * 2 + i % 2].to_le_bytes()[i % 8 / 2].cast_signed();
+        let mut values = [0; 32];
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = signed_byte(words[i / 8 * 2 + i % 2], i % 8 / 2);
+        }
         Self {
-            values: std::array::from_fn(|i| i32::from(byte(i))),
+            values,
             scale: f32::from_bits(words[8]),
             sum: words[9].cast_signed() + words[10].cast_signed(),
         }
@@ -90,10 +93,11 @@ impl DotStrip<'_> {
         let (stride, segments) = (p.x_stride as usize, p.segments as usize);
         let mut total = vec![[0f32; LANES]; tokens];
         let mut acc = vec![[0f32; LANES]; tokens];
+        let mut quants = Quants::default();
         for segment in 0..segments {
             acc.fill([0.0; LANES]);
             for kb in segment * blocks / segments..(segment + 1) * blocks / segments {
-                let w = self.w.codes(kb, self.first, self.count);
+                let w = self.w.codes(kb, self.first, self.count, &mut quants);
                 for (token, acc) in acc.iter_mut().enumerate() {
                     let x = Bytes::of(&self.x[token * stride + kb * 12..][..12]);
                     add::<FMA>(acc, &w, &x);

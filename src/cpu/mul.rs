@@ -4,7 +4,7 @@
 use super::Launch;
 use super::block::act;
 use super::dots::DotStrip;
-use super::quant::{LANES, Streams, Tile, format_of};
+use super::quant::{LANES, Quants, Streams, Tile, format_of};
 use crate::kernels::mul::{EmbedParams, HalvesParams, MulParams, SAMPLED, TURN};
 use crate::kernels::sample::OUT_WORDS;
 use half::f16;
@@ -45,11 +45,11 @@ impl Strip<'_> {
         let segments = self.p.segments as usize;
         let mut total = vec![[0f32; LANES]; tokens];
         let mut acc = vec![[0f32; LANES]; tokens];
-        let mut tile: Tile = [[0.0; LANES]; 32];
+        let (mut quants, mut tile): (Quants, Tile) = ([[0; LANES]; 32], [[0.0; LANES]; 32]);
         for segment in 0..segments {
             acc.fill([0.0; LANES]);
             for kb in segment * blocks / segments..(segment + 1) * blocks / segments {
-                self.w.decode(kb, self.first, self.count, &mut tile);
+                self.w.decode(kb, self.first, self.count, (&mut quants, &mut tile));
                 for (token, acc) in acc.iter_mut().enumerate() {
                     let from = token * stride + kb * 32;
                     let mut sum = *acc;
@@ -202,7 +202,7 @@ pub fn embed(launch: &mut Launch<'_>) {
     let w = Streams { format, rows, quants: launch.read[0], scales: launch.read[1] };
     let (meta, sampled) = (launch.read[2], launch.read[4]);
     let x: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
-    let mut tile: Tile = [[0.0; LANES]; 32];
+    let (mut quants, mut tile): (Quants, Tile) = ([[0; LANES]; 32], [[0.0; LANES]; 32]);
     for t in 0..p.tokens as usize {
         let mut token = meta[p.tokens_at as usize + t];
         if token & SAMPLED > 0 {
@@ -213,7 +213,7 @@ pub fn embed(launch: &mut Launch<'_>) {
             continue;
         }
         for kb in 0..p.k_blocks as usize {
-            w.decode(kb, row, 1, &mut tile);
+            w.decode(kb, row, 1, (&mut quants, &mut tile));
             let to = t * p.x_stride as usize + kb * 32;
             for (i, x) in x[to..to + 32].iter_mut().enumerate() {
                 *x = tile[i][0] * p.scale;

@@ -2,7 +2,6 @@
 
 use crate::base::Format;
 use crate::kernels::layout::stream_shape;
-use half::{bf16, f16};
 
 /// Output rows decoded together.
 pub const LANES: usize = 16;
@@ -10,10 +9,13 @@ pub const LANES: usize = 16;
 /// The values of one k-block of `LANES` rows: `[value][row]`.
 pub type Tile = [[f32; LANES]; 32];
 
+/// Words of one k-block of `LANES` rows: `[word][row]`. Kept from block to block by whoever decodes,
+/// for clearing it takes longer than filling it.
+pub type Quants = [[u32; LANES]; 32];
+
 /// The stream words of one k-block of `LANES` rows.
 struct Words<'a> {
-    /// `[word][row]`.
-    quants: [[u32; LANES]; 32],
+    quants: &'a Quants,
     /// From the first row's first scale word of the unit on.
     scales: &'a [u32],
     rows: usize,
@@ -26,8 +28,12 @@ impl Words<'_> {
     /// Scale word `s` of the unit, by row.
     #[inline(always)]
     fn scale(&self, s: usize) -> [u32; LANES] {
+        let from = &self.scales[s * self.rows..];
+        if let (LANES, Some(all)) = (self.count, from.first_chunk()) {
+            return *all;
+        }
         let mut out = [0; LANES];
-        out[..self.count].copy_from_slice(&self.scales[s * self.rows..][..self.count]);
+        out[..self.count].copy_from_slice(&from[..self.count]);
         out
     }
 }
@@ -42,24 +48,25 @@ pub struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    /// The words of k-block `kb` of rows `first..first + count`.
+    /// The words of k-block `kb` of rows `first..first + count`; in other lanes is what was there.
     #[inline(always)]
-    fn words(&self, kb: usize, first: usize, count: usize) -> Words<'_> {
+    fn words<'w>(
+        &'w self,
+        kb: usize,
+        first: usize,
+        count: usize,
+        quants: &'w mut Quants,
+    ) -> Words<'w> {
         let shape = stream_shape(self.format);
         let unit_blocks = shape.k_blocks as usize;
         let (unit, part) = (kb / unit_blocks, kb % unit_blocks);
-        let mut quants = [[0; LANES]; 32];
         // Half a vector per k-block where the unit has fewer vectors than k-blocks.
         let words = shape.vectors as usize * 4 / unit_blocks;
-        for w in 0..words.div_ceil(4) {
+        let skip = part * words % 4;
+        for (w, to) in quants.chunks_exact_mut(4).take(words.div_ceil(4)).enumerate() {
             let v = unit * shape.vectors as usize + (part * words) / 4 + w;
             let from = (v * self.rows + first) * 4;
-            for (lane, vector) in self.quants[from..from + count * 4].chunks_exact(4).enumerate() {
-                let half = &vector[part * words % 4..];
-                for (w4, word) in half.iter().enumerate() {
-                    quants[w * 4 + w4][lane] = *word;
-                }
-            }
+            spread(&self.quants[from..from + count * 4], skip, to);
         }
         let at = unit * shape.scale_words as usize * self.rows + first;
         let scales = self.scales.get(at..).unwrap_or_default();
@@ -68,8 +75,14 @@ impl Streams<'_> {
 
     /// Decodes k-block `kb` of rows `first..first + count`; the other lanes are left alone.
     #[inline(always)]
-    pub fn decode(&self, kb: usize, first: usize, count: usize, out: &mut Tile) {
-        let words = self.words(kb, first, count);
+    pub fn decode(
+        &self,
+        kb: usize,
+        first: usize,
+        count: usize,
+        (quants, out): (&mut Quants, &mut Tile),
+    ) {
+        let words = self.words(kb, first, count, quants);
         match self.format {
             Format::F32 => quant_f32(&words, out),
             Format::F16 => quant_f16(&words, out),
@@ -109,21 +122,21 @@ pub enum CodeScales {
 impl Codes {
     #[inline(always)]
     fn of(scales: CodeScales, code: impl Fn(usize, usize) -> i32) -> Self {
-        let row = |i| std::array::from_fn(|lane| code(i, lane));
-        Self { codes: std::array::from_fn(row), scales }
+        let mut codes = [[0; LANES]; 32];
+        for (i, row) in codes.iter_mut().enumerate() {
+            *row = by_lane(|lane| code(i, lane));
+        }
+        Self { codes, scales }
     }
 }
 
 impl Streams<'_> {
     /// K-block `kb` of rows `first..first + count`, of a format that products take so.
     #[inline(always)]
-    pub fn codes(&self, kb: usize, first: usize, count: usize) -> Codes {
-        let w = &self.words(kb, first, count);
-        let d = || CodeScales::One(w.scale(0).map(f16_low));
-        let affine = || {
-            let (d, m) = pairs(w, 0);
-            CodeScales::Affine(d, m)
-        };
+    pub fn codes(&self, kb: usize, first: usize, count: usize, quants: &mut Quants) -> Codes {
+        let w = &self.words(kb, first, count, quants);
+        let d = || CodeScales::One(low_halves(w.scale(0)));
+        let affine = |(d, m)| CodeScales::Affine(d, m);
         let four = |i: usize, lane: usize| nibble(w, i, lane).cast_signed();
         let five = |high: &[u32; LANES], i: usize, lane: usize| {
             four(i, lane) | (bit(high[lane], i) << 4).cast_signed()
@@ -131,25 +144,24 @@ impl Streams<'_> {
         match self.format {
             Format::Q8_0 => Codes::of(d(), |i, lane| byte(w, i, lane)),
             Format::Q4_0 => Codes::of(d(), |i, lane| four(i, lane) - 8),
-            Format::Q4_1 => Codes::of(affine(), four),
+            Format::Q4_1 => Codes::of(affine(pairs(w, 0)), four),
             Format::Q5_0 => {
                 let high = w.scale(1);
                 Codes::of(d(), |i, lane| five(&high, i, lane) - 16)
             }
             Format::Q5_1 => {
                 let high = w.scale(1);
-                Codes::of(affine(), |i, lane| five(&high, i, lane))
+                Codes::of(affine(pairs(w, 0)), |i, lane| five(&high, i, lane))
             }
-            Format::Q4_K => Codes::of(least_scales(w), four),
+            Format::Q4_K => Codes::of(affine(least_scales(w)), four),
             Format::Q5_K => {
                 let high = w.scale(5 + w.part);
-                Codes::of(least_scales(w), |i, lane| five(&high, i, lane))
+                Codes::of(affine(least_scales(w)), |i, lane| five(&high, i, lane))
             }
             Format::Q6_K => {
                 let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
                 let high = [w.scale(5 + 2 * w.part), w.scale(6 + 2 * w.part)];
-                let scale =
-                    |half: usize| std::array::from_fn(|lane| d[lane] * signed(pair[lane], half));
+                let scale = |half: usize| by_lane(|lane| d[lane] * signed(pair[lane], half));
                 Codes::of(CodeScales::Halves([scale(0), scale(1)]), |i, lane| {
                     let upper = two_bits(high[i / 16][lane], i) << 4;
                     (four(i, lane) | upper.cast_signed()) - 32
@@ -160,13 +172,28 @@ impl Streams<'_> {
     }
 }
 
-/// Scale and least value of this k-block of Q4_K and Q5_K.
+/// Scales and least values of this k-block of Q4_K and Q5_K.
 #[inline(always)]
-fn least_scales(w: &Words) -> CodeScales {
+fn least_scales(w: &Words) -> ([f32; LANES], [f32; LANES]) {
     let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
-    let scale = |lane: usize| d[lane] * (pair[lane] & 255) as f32;
-    let minimum = |lane: usize| -(least[lane] * (pair[lane] >> 8) as f32);
-    CodeScales::Affine(std::array::from_fn(scale), std::array::from_fn(minimum))
+    let scale = by_lane(|lane| d[lane] * (pair[lane] & 255) as f32);
+    let minimum = by_lane(|lane| -(least[lane] * (pair[lane] >> 8) as f32));
+    (scale, minimum)
+}
+
+/// A value per lane. What std has for this is not always inlined, and then lacks the vector unit.
+#[inline(always)]
+fn by_lane<T: Copy + Default>(value: impl Fn(usize) -> T) -> [T; LANES] {
+    let mut out = [T::default(); LANES];
+    for (lane, out) in out.iter_mut().enumerate() {
+        *out = value(lane);
+    }
+    out
+}
+
+#[inline(always)]
+fn low_halves(words: [u32; LANES]) -> [f32; LANES] {
+    by_lane(|lane| f16_low(words[lane]))
 }
 
 /// The format whose decoder is the import `quant_X`.
@@ -175,9 +202,37 @@ pub fn format_of(import: &str) -> Format {
     Format::ALL.into_iter().find(|f| f.name() == name).expect("a decoder of the variant table")
 }
 
+/// Words `skip..4` of each vector, by word.
+#[inline(always)]
+fn spread(vectors: &[u32], skip: usize, to: &mut [[u32; LANES]]) {
+    if let (Ok(all), 0) = (<&[u32; 4 * LANES]>::try_from(vectors), skip) {
+        for (w, to) in to.iter_mut().enumerate() {
+            for (lane, to) in to.iter_mut().enumerate() {
+                *to = all[4 * lane + w];
+            }
+        }
+        return;
+    }
+    for (lane, vector) in vectors.chunks_exact(4).enumerate() {
+        for (to, word) in to.iter_mut().zip(&vector[skip..]) {
+            to[lane] = *word;
+        }
+    }
+}
+
+/// The lower half of a word as a number. Without branches, so that all lanes are taken at once.
 #[inline(always)]
 fn f16_low(word: u32) -> f32 {
-    f16::from_bits(word as u16).to_f32()
+    const EXPONENT: u32 = 31 << 23;
+    let sign = (word & 0x8000) << 16;
+    let rest = (word & 0x7fff) << 13;
+    let exponent = rest & EXPONENT;
+    let normal = rest + ((127 - 15) << 23);
+    let least = f32::from_bits(113 << 23);
+    let subnormal = (f32::from_bits(rest + (113 << 23)) - least).to_bits();
+    let infinite = normal + ((128 - 16) << 23);
+    let value = if exponent == EXPONENT { infinite } else { normal };
+    f32::from_bits(sign | if exponent == 0 { subnormal } else { value })
 }
 
 #[inline(always)]
@@ -189,9 +244,7 @@ fn f16_high(word: u32) -> f32 {
 #[inline(always)]
 fn fill(out: &mut Tile, value: impl Fn(usize, usize) -> f32) {
     for (i, row) in out.iter_mut().enumerate() {
-        for (lane, v) in row.iter_mut().enumerate() {
-            *v = value(i, lane);
-        }
+        *row = by_lane(|lane| value(i, lane));
     }
 }
 
@@ -203,8 +256,7 @@ fn nibble(w: &Words, i: usize, lane: usize) -> u32 {
 /// Value i of signed bytes, which lie as in `kernels::layout`.
 #[inline(always)]
 fn byte(w: &Words, i: usize, lane: usize) -> i32 {
-    let word = w.quants[i / 8 * 2 + i % 2][lane];
-    i32::from(word.to_le_bytes()[i % 8 / 2].cast_signed())
+    signed_byte(w.quants[i / 8 * 2 + i % 2][lane], i % 8 / 2)
 }
 
 /// Bit i of a word for value i.
@@ -218,23 +270,29 @@ fn two_bits(word: u32, i: usize) -> u32 {
     (word >> (2 * (i % 16))) & 3
 }
 
-/// Byte `at` of a word as a signed number.
+/// Byte `at` of a word, signed.
+#[inline(always)]
+pub fn signed_byte(word: u32, at: usize) -> i32 {
+    (word << (24 - 8 * at)).cast_signed() >> 24
+}
+
 #[inline(always)]
 fn signed(word: u32, at: usize) -> f32 {
-    f32::from(word.to_le_bytes()[at].cast_signed())
+    signed_byte(word, at) as f32
 }
 
 /// Word `s` as two half-precision numbers.
 #[inline(always)]
 fn pairs(w: &Words, s: usize) -> ([f32; LANES], [f32; LANES]) {
     let words = w.scale(s);
-    (words.map(f16_low), words.map(f16_high))
+    (low_halves(words), by_lane(|lane| f16_high(words[lane])))
 }
 
 /// The two bytes of this k-block, of a format with eight k-blocks a unit.
 #[inline(always)]
 fn byte_pair(w: &Words) -> [u32; LANES] {
-    w.scale(1 + w.part / 2).map(|word| word >> (16 * (w.part % 2)) & 0xffff)
+    let words = w.scale(1 + w.part / 2);
+    by_lane(|lane| words[lane] >> (16 * (w.part % 2)) & 0xffff)
 }
 
 #[inline(always)]
@@ -249,19 +307,18 @@ fn quant_f16(w: &Words, out: &mut Tile) {
 
 #[inline(always)]
 fn quant_bf16(w: &Words, out: &mut Tile) {
-    let half = |i: usize, lane: usize| (w.quants[i / 2][lane] >> (16 * (i % 2))) as u16;
-    fill(out, |i, lane| bf16::from_bits(half(i, lane)).to_f32());
+    fill(out, |i, lane| f32::from_bits(w.quants[i / 2][lane] >> (16 * (i % 2)) << 16));
 }
 
 #[inline(always)]
 fn quant_q8_0(w: &Words, out: &mut Tile) {
-    let d = w.scale(0).map(f16_low);
+    let d = low_halves(w.scale(0));
     fill(out, |i, lane| byte(w, i, lane) as f32 * d[lane]);
 }
 
 #[inline(always)]
 fn quant_q4_0(w: &Words, out: &mut Tile) {
-    let d = w.scale(0).map(f16_low);
+    let d = low_halves(w.scale(0));
     fill(out, |i, lane| (nibble(w, i, lane) as f32 - 8.0) * d[lane]);
 }
 
@@ -273,7 +330,7 @@ fn quant_q4_1(w: &Words, out: &mut Tile) {
 
 #[inline(always)]
 fn quant_q5_0(w: &Words, out: &mut Tile) {
-    let (d, high) = (w.scale(0).map(f16_low), w.scale(1));
+    let (d, high) = (low_halves(w.scale(0)), w.scale(1));
     let code = |i, lane| nibble(w, i, lane) | bit(high[lane], i) << 4;
     fill(out, |i, lane| (code(i, lane) as f32 - 16.0) * d[lane]);
 }
@@ -288,47 +345,46 @@ fn quant_q5_1(w: &Words, out: &mut Tile) {
 #[inline(always)]
 fn quant_q2_k(w: &Words, out: &mut Tile) {
     let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
-    let scale = |h: usize, lane: usize| d[lane] * (pair[lane] >> (8 * h) & 15) as f32;
-    let minimum = |h: usize, lane: usize| least[lane] * (pair[lane] >> (8 * h + 4) & 15) as f32;
+    let four = |lane: usize, at: usize| (pair[lane] >> at & 15) as f32;
+    let scale = [0, 8].map(|at| by_lane(|lane| d[lane] * four(lane, at)));
+    let minimum = [4, 12].map(|at| by_lane(|lane| least[lane] * four(lane, at)));
     fill(out, |i, lane| {
         let q = two_bits(w.quants[i / 16][lane], i) as f32;
-        q * scale(i / 16, lane) - minimum(i / 16, lane)
+        q * scale[i / 16][lane] - minimum[i / 16][lane]
     });
 }
 
 #[inline(always)]
 fn quant_q3_k(w: &Words, out: &mut Tile) {
     let ((d, _), pair, high) = (pairs(w, 0), byte_pair(w), w.scale(5 + w.part));
+    let scale = [0, 1].map(|half| by_lane(|lane| d[lane] * signed(pair[lane], half)));
     fill(out, |i, lane| {
         let q = two_bits(w.quants[i / 16][lane], i) | bit(high[lane], i) << 2;
-        (q as f32 - 4.0) * (d[lane] * signed(pair[lane], i / 16))
+        (q as f32 - 4.0) * scale[i / 16][lane]
     });
 }
 
 #[inline(always)]
 fn quant_q4_k(w: &Words, out: &mut Tile) {
-    let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
-    let scale = |lane: usize| d[lane] * (pair[lane] & 255) as f32;
-    let minimum = |lane: usize| least[lane] * (pair[lane] >> 8) as f32;
-    fill(out, |i, lane| nibble(w, i, lane) as f32 * scale(lane) - minimum(lane));
+    let (d, m) = least_scales(w);
+    fill(out, |i, lane| nibble(w, i, lane) as f32 * d[lane] + m[lane]);
 }
 
 #[inline(always)]
 fn quant_q5_k(w: &Words, out: &mut Tile) {
-    let ((d, least), pair, high) = (pairs(w, 0), byte_pair(w), w.scale(5 + w.part));
-    let scale = |lane: usize| d[lane] * (pair[lane] & 255) as f32;
-    let minimum = |lane: usize| least[lane] * (pair[lane] >> 8) as f32;
+    let ((d, m), high) = (least_scales(w), w.scale(5 + w.part));
     let code = |i, lane| nibble(w, i, lane) | bit(high[lane], i) << 4;
-    fill(out, |i, lane| code(i, lane) as f32 * scale(lane) - minimum(lane));
+    fill(out, |i, lane| code(i, lane) as f32 * d[lane] + m[lane]);
 }
 
 #[inline(always)]
 fn quant_q6_k(w: &Words, out: &mut Tile) {
     let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
     let high = [w.scale(5 + 2 * w.part), w.scale(6 + 2 * w.part)];
+    let scale = [0, 1].map(|half| by_lane(|lane| d[lane] * signed(pair[lane], half)));
     fill(out, |i, lane| {
         let q = nibble(w, i, lane) | two_bits(high[i / 16][lane], i) << 4;
-        (q as f32 - 32.0) * (d[lane] * signed(pair[lane], i / 16))
+        (q as f32 - 32.0) * scale[i / 16][lane]
     });
 }
 
@@ -340,13 +396,13 @@ const IQ4_STEPS: [f32; 16] = [
 
 #[inline(always)]
 fn quant_iq4_nl(w: &Words, out: &mut Tile) {
-    let d = w.scale(0).map(f16_low);
+    let d = low_halves(w.scale(0));
     fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * d[lane]);
 }
 
 #[inline(always)]
 fn quant_iq4_xs(w: &Words, out: &mut Tile) {
-    let (d, scales) = (w.scale(0).map(f16_low), w.scale(1 + w.part / 4));
-    let scale = |lane: usize| d[lane] * signed(scales[lane], w.part % 4);
-    fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * scale(lane));
+    let (d, scales) = (low_halves(w.scale(0)), w.scale(1 + w.part / 4));
+    let scale = by_lane(|lane| d[lane] * signed(scales[lane], w.part % 4));
+    fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * scale[lane]);
 }
