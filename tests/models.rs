@@ -27,7 +27,7 @@ pub const LOGITS_TOLERANCE: f32 = 1e-3;
 const INT8_LOGITS_TOLERANCE: f32 = 0.15;
 
 /// Fixtures all of whose layers' products can take bytes, or some.
-const INT8_FORMATS: [&str; 4] = ["q8_0", "q4_0", "q4_1", "q4_k_m"];
+const INT8_FORMATS: [&str; 7] = ["q8_0", "q4_0", "q4_1", "q2_k", "q3_k_m", "q4_k_m", "iq4_nl"];
 
 /// Greedy ids are compared up to the first position whose margin is below this.
 const FIXTURE_MARGIN: f64 = 0.01;
@@ -81,6 +81,13 @@ pub fn rows(rows: &mut Rows) {
                 check_logits(&data.join(model), &data.join(golden), on);
             });
         }
+        // IQ4_XS among them.
+        rows.add_if(present.clone(), format!("models::int8_mixed.{device}"), move |()| {
+            let data = root().join("tests/data/gguf");
+            let (model, golden) =
+                ("tiny-mixed-00001-of-00003.gguf", "tiny-mixed.golden.safetensors");
+            check_int8(&data.join(model), &data.join(golden), on);
+        });
     }
 }
 

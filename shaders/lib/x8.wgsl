@@ -29,3 +29,9 @@ fn add_halves(acc: f32, d: vec2<f32>, zero: f32, dots: vec2<f32>, x: Bytes) -> f
     let scale = d * x.scale;
     return fma(dot.y, scale.y, fma(dot.x, scale.x, acc));
 }
+
+// Of values d * q + m, both for 16 values.
+fn add_affine_halves(acc: f32, d: vec2<f32>, m: vec2<f32>, dots: vec2<f32>, x: Bytes) -> f32 {
+    let least = fma(x.sums.y, m.y, x.sums.x * m.x);
+    return fma(fma(dots.y, d.y, fma(dots.x, d.x, least)), x.scale, acc);
+}

@@ -10,7 +10,8 @@ use crate::kernels::mul::{MulParams, PackParams};
 struct Bytes {
     values: [i32; 32],
     scale: f32,
-    sum: i32,
+    /// Of the values of the first half and of the other.
+    sums: [i32; 2],
 }
 
 impl Bytes {
@@ -24,7 +25,7 @@ impl Bytes {
         Self {
             values,
             scale: f32::from_bits(words[8]),
-            sum: words[9].cast_signed() + words[10].cast_signed(),
+            sums: [words[9].cast_signed(), words[10].cast_signed()],
         }
     }
 }
@@ -130,12 +131,19 @@ fn add<const FMA: bool>(acc: &mut [f32; LANES], w: &Codes, x: &Bytes) {
         *acc = match &w.scales {
             CodeScales::One(d) => fma(all, d[lane] * x.scale, *acc),
             CodeScales::Affine(d, m) => {
-                let least = fma(x.sum as f32 * x.scale, m[lane], *acc);
+                let sum = (x.sums[0] + x.sums[1]) as f32;
+                let least = fma(sum * x.scale, m[lane], *acc);
                 fma(all, d[lane] * x.scale, least)
             }
             CodeScales::Halves(d) => {
                 let lower = fma(low as f32, d[0][lane] * x.scale, *acc);
                 fma(high as f32, d[1][lane] * x.scale, lower)
+            }
+            CodeScales::AffineHalves(d, m) => {
+                let [first, last] = x.sums.map(|sum| sum as f32);
+                let least = fma(last, m[1][lane], first * m[0][lane]);
+                let lower = fma(low as f32, d[0][lane], least);
+                fma(fma(high as f32, d[1][lane], lower), x.scale, *acc)
             }
         };
     }

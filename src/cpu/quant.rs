@@ -117,6 +117,8 @@ pub enum CodeScales {
     Affine([f32; LANES], [f32; LANES]),
     /// One for each half of the values.
     Halves([[f32; LANES]; 2]),
+    /// And an offset for each half.
+    AffineHalves([[f32; LANES]; 2], [[f32; LANES]; 2]),
 }
 
 impl Codes {
@@ -137,6 +139,7 @@ impl Streams<'_> {
         let w = &self.words(kb, first, count, quants);
         let d = || CodeScales::One(low_halves(w.scale(0)));
         let affine = |(d, m)| CodeScales::Affine(d, m);
+        let two = |i: usize, lane: usize| two_bits(w.quants[i / 16][lane], i);
         let four = |i: usize, lane: usize| nibble(w, i, lane).cast_signed();
         let five = |high: &[u32; LANES], i: usize, lane: usize| {
             four(i, lane) | (bit(high[lane], i) << 4).cast_signed()
@@ -159,13 +162,26 @@ impl Streams<'_> {
                 Codes::of(affine(least_scales(w)), |i, lane| five(&high, i, lane))
             }
             Format::Q6_K => {
-                let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
                 let high = [w.scale(5 + 2 * w.part), w.scale(6 + 2 * w.part)];
-                let scale = |half: usize| by_lane(|lane| d[lane] * signed(pair[lane], half));
-                Codes::of(CodeScales::Halves([scale(0), scale(1)]), |i, lane| {
+                Codes::of(CodeScales::Halves(signed_scales(w)), |i, lane| {
                     let upper = two_bits(high[i / 16][lane], i) << 4;
                     (four(i, lane) | upper.cast_signed()) - 32
                 })
+            }
+            Format::Q2_K => {
+                let (d, least) = q2_k_scales(w);
+                let m = least.map(|half| by_lane(|lane| -half[lane]));
+                Codes::of(CodeScales::AffineHalves(d, m), |i, lane| two(i, lane).cast_signed())
+            }
+            Format::Q3_K => {
+                let high = w.scale(5 + w.part);
+                Codes::of(CodeScales::Halves(signed_scales(w)), |i, lane| {
+                    (two(i, lane) | bit(high[lane], i) << 2).cast_signed() - 4
+                })
+            }
+            Format::IQ4_NL => Codes::of(d(), |i, lane| iq4_step(w, i, lane)),
+            Format::IQ4_XS => {
+                Codes::of(CodeScales::One(iq4_xs_scale(w)), |i, lane| iq4_step(w, i, lane))
             }
             other => unreachable!("{other} has no variant that takes bytes"),
         }
@@ -194,6 +210,23 @@ fn by_lane<T: Copy + Default>(value: impl Fn(usize) -> T) -> [T; LANES] {
 #[inline(always)]
 fn low_halves(words: [u32; LANES]) -> [f32; LANES] {
     by_lane(|lane| f16_low(words[lane]))
+}
+
+/// Scales of the two halves of this k-block of Q2_K, and what is taken off.
+#[inline(always)]
+fn q2_k_scales(w: &Words) -> ([[f32; LANES]; 2], [[f32; LANES]; 2]) {
+    let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
+    let of = |from: &[f32; LANES], shift: usize| {
+        by_lane(|lane| from[lane] * (pair[lane] >> shift & 15) as f32)
+    };
+    ([of(&d, 0), of(&d, 8)], [of(&least, 4), of(&least, 12)])
+}
+
+/// Scales of the two halves of this k-block of Q3_K and Q6_K.
+#[inline(always)]
+fn signed_scales(w: &Words) -> [[f32; LANES]; 2] {
+    let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
+    [0, 1].map(|half| by_lane(|lane| d[lane] * signed(pair[lane], half)))
 }
 
 /// The format whose decoder is the import `quant_X`.
@@ -344,23 +377,19 @@ fn quant_q5_1(w: &Words, out: &mut Tile) {
 
 #[inline(always)]
 fn quant_q2_k(w: &Words, out: &mut Tile) {
-    let ((d, least), pair) = (pairs(w, 0), byte_pair(w));
-    let four = |lane: usize, at: usize| (pair[lane] >> at & 15) as f32;
-    let scale = [0, 8].map(|at| by_lane(|lane| d[lane] * four(lane, at)));
-    let minimum = [4, 12].map(|at| by_lane(|lane| least[lane] * four(lane, at)));
+    let (d, least) = q2_k_scales(w);
     fill(out, |i, lane| {
         let q = two_bits(w.quants[i / 16][lane], i) as f32;
-        q * scale[i / 16][lane] - minimum[i / 16][lane]
+        q * d[i / 16][lane] - least[i / 16][lane]
     });
 }
 
 #[inline(always)]
 fn quant_q3_k(w: &Words, out: &mut Tile) {
-    let ((d, _), pair, high) = (pairs(w, 0), byte_pair(w), w.scale(5 + w.part));
-    let scale = [0, 1].map(|half| by_lane(|lane| d[lane] * signed(pair[lane], half)));
+    let (d, high) = (signed_scales(w), w.scale(5 + w.part));
     fill(out, |i, lane| {
         let q = two_bits(w.quants[i / 16][lane], i) | bit(high[lane], i) << 2;
-        (q as f32 - 4.0) * scale[i / 16][lane]
+        (q as f32 - 4.0) * d[i / 16][lane]
     });
 }
 
@@ -379,30 +408,37 @@ fn quant_q5_k(w: &Words, out: &mut Tile) {
 
 #[inline(always)]
 fn quant_q6_k(w: &Words, out: &mut Tile) {
-    let ((d, _), pair) = (pairs(w, 0), byte_pair(w));
+    let d = signed_scales(w);
     let high = [w.scale(5 + 2 * w.part), w.scale(6 + 2 * w.part)];
-    let scale = [0, 1].map(|half| by_lane(|lane| d[lane] * signed(pair[lane], half)));
     fill(out, |i, lane| {
         let q = nibble(w, i, lane) | two_bits(high[i / 16][lane], i) << 4;
-        (q as f32 - 32.0) * scale[i / 16][lane]
+        (q as f32 - 32.0) * d[i / 16][lane]
     });
 }
 
 /// The steps that the codes of the IQ4 formats choose from.
-const IQ4_STEPS: [f32; 16] = [
-    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
-    89.0, 113.0,
-];
+const IQ4_STEPS: [i32; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+#[inline(always)]
+fn iq4_step(w: &Words, i: usize, lane: usize) -> i32 {
+    IQ4_STEPS[nibble(w, i, lane) as usize]
+}
 
 #[inline(always)]
 fn quant_iq4_nl(w: &Words, out: &mut Tile) {
     let d = low_halves(w.scale(0));
-    fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * d[lane]);
+    fill(out, |i, lane| iq4_step(w, i, lane) as f32 * d[lane]);
+}
+
+#[inline(always)]
+fn iq4_xs_scale(w: &Words) -> [f32; LANES] {
+    let (d, scales) = (low_halves(w.scale(0)), w.scale(1 + w.part / 4));
+    by_lane(|lane| d[lane] * signed(scales[lane], w.part % 4))
 }
 
 #[inline(always)]
 fn quant_iq4_xs(w: &Words, out: &mut Tile) {
-    let (d, scales) = (low_halves(w.scale(0)), w.scale(1 + w.part / 4));
-    let scale = by_lane(|lane| d[lane] * signed(scales[lane], w.part % 4));
-    fill(out, |i, lane| IQ4_STEPS[nibble(w, i, lane) as usize] * scale[lane]);
+    let d = iq4_xs_scale(w);
+    fill(out, |i, lane| iq4_step(w, i, lane) as f32 * d[lane]);
 }

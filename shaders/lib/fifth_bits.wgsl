@@ -1,9 +1,0 @@
-// The fifth bits of sixteen values (bit i for value i, the first half of the values in the lower
-// half of the word), in the order of lib/nibble_words.
-
-fn fifth_bits(high: u32, half: u32) -> vec4<u32> {
-    let own = high >> (half * 16u);
-    let four = (vec4<u32>(own) >> vec4<u32>(0u, 1u, 8u, 9u)) & vec4<u32>(0x55u);
-    // Bits 0 2 4 6 go to bits 0 8 16 24; what else the product has is masked.
-    return ((four * 0x41041u) & vec4<u32>(0x01010101u)) << vec4<u32>(4u);
-}
