@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let how = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
     let encode = |text: &str| {
         let rendered = template.render(&[Message::new("user", text)], &how)?;
-        Ok(loaded.card.tokenizer.encode_rendered(&rendered))
+        Ok(loaded.card.tokenizer.encode_rendered(&rendered)?)
     };
     let prompts: Result<Vec<_>, Box<dyn Error>> = PROMPTS.into_iter().map(encode).collect();
     let config = EngineConfig::new(loaded.limits, clock);

@@ -47,9 +47,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(template) => {
             let how = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
             let rendered = template.render(&[Message::new("user", question)], &how)?;
-            tokenizer.encode_rendered(&rendered)
+            tokenizer.encode_rendered(&rendered)?
         }
-        None => tokenizer.encode_prompt(&question),
+        None => tokenizer.encode_prompt(&question)?,
     };
 
     let config = EngineConfig::new(loaded.limits, clock);

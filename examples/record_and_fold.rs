@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sizes = Sizes::choose(&weights, device.facts(), &options)?;
     let clock = Arc::new(MonotonicClock::default());
     let loaded = load(&weights, device, &sizes, &options, clock.as_ref(), &mut |_, _| {})?;
-    let prompt = loaded.card.tokenizer.encode_prompt("Once upon a time");
+    let prompt = loaded.card.tokenizer.encode_prompt("Once upon a time")?;
     let mut config = EngineConfig::new(loaded.limits, clock);
     let lost = |error: &std::io::Error| eprintln!("the recording ends: {error}");
     config.sinks.push(Box::new(FileSink::create(&path, BUFFER, &Header::default(), lost)?));

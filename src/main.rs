@@ -77,6 +77,8 @@ mod sim;
 mod simulated;
 #[path = "main/tune.rs"]
 mod tune;
+#[path = "main/usage.rs"]
+mod usage;
 #[path = "main/verify.rs"]
 mod verify;
 #[cfg(feature = "viewer")]
@@ -96,7 +98,7 @@ mod window;
 #[path = "main/workload.rs"]
 mod workload;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use cli::{Bench, Cli, Command};
 use std::io::Write;
 use std::process::ExitCode;
@@ -115,7 +117,7 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let cli = Cli::parse_from(args);
+    let cli = usage::parsed(args);
     if cli.list_adapters {
         return close(doctor::list_adapters());
     }
@@ -158,7 +160,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
 #[cfg(feature = "window")]
 fn alone() -> ExitCode {
     // The view's defaults, environment included.
-    match Cli::parse_from(["tilewright", "view"]).command {
+    match usage::parsed(["tilewright", "view"]).command {
         Some(Command::View(args)) => close(view::run(args)),
         _ => ExitCode::from(USAGE),
     }
@@ -186,7 +188,8 @@ fn close(done: anyhow::Result<ExitCode>) -> ExitCode {
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", told(&error));
-            ExitCode::from(FAILED)
+            let asked_wrongly = error.downcast_ref::<usage::Usage>().is_some();
+            ExitCode::from(if asked_wrongly { USAGE } else { FAILED })
         }
     }
 }

@@ -16,6 +16,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("trace::fairness_index", fairness);
     rows.add("trace::shares_of_a_known_step", known_step);
     rows.add("trace::parts_of_every_gap_sum_to_it", sums);
+    rows.add("trace::parts_of_absurd_times_stop_at_the_most", absurd_times);
     rows.add("trace::lost_events_leave_time_unexplained", lost_events);
 }
 
@@ -169,6 +170,25 @@ fn known_step() {
     };
     assert_eq!((gap.micros, gap.parts), (1_060, parts));
     assert_eq!(gap.delayed_by, [(SequenceId(1), 700)]);
+}
+
+/// Each gap alone is in order; together they are more than there is.
+fn absurd_times() {
+    let half = u64::MAX / 2 + 2;
+    let events = |sequence| {
+        stamped(vec![
+            (0, arrived(sequence, 1, 4)),
+            (half, admitted(sequence)),
+            (half, token(sequence, 5)),
+        ])
+    };
+    let mut all = Parts::default();
+    for sequence in 0..2 {
+        gaps(events(sequence)).into_iter().for_each(|gap| all += gap.parts);
+    }
+    assert_eq!((all.queue, all.sum()), (u64::MAX, u64::MAX));
+    all += Parts { own: 7, ..Parts::default() };
+    assert_eq!((all.own, all.sum()), (7, u64::MAX));
 }
 
 /// On the recorded overload, preemptions included: no time is lost or counted twice.

@@ -41,7 +41,7 @@ fn text(weights: &Weights, count: usize) -> Vec<u32> {
     let text = std::fs::read_to_string(path).expect("the text");
     let vocab = Spec::read(weights).unwrap_or_else(|e| panic!("{e}")).vocab;
     let card = read_card(weights, vocab, &LoadOptions::default(), &mut Vec::new());
-    let ids = card.unwrap_or_else(|e| panic!("{e}")).tokenizer.encode_prompt(&text);
+    let ids = card.unwrap_or_else(|e| panic!("{e}")).tokenizer.encode_prompt(&text).unwrap();
     ids[..count].to_vec()
 }
 

@@ -31,7 +31,7 @@ pub struct Limits {
     pub window: Option<u32>,
 }
 
-/// A size that no engine runs with.
+/// A size, or a number of a policy, that no engine runs with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field} is {found}, and can be {least} to {most}")]
 pub struct LimitsError {
@@ -41,21 +41,24 @@ pub struct LimitsError {
     pub most: u32,
 }
 
-/// The most that each size may be: beyond what any device holds, and tables of so much still fit
-/// the memory of the host.
-const MOST: u32 = 1 << 24;
-
 impl Limits {
+    /// The most that each size may be: beyond what any device holds, and tables of so much still
+    /// fit the memory of the host.
+    pub const MOST: u32 = 1 << 24;
+    /// The whole, in thousandths.
+    pub const PERMILLE_MAX: u32 = 1000;
+
     /// The first size that no engine runs with.
     pub fn check(&self) -> Result<(), LimitsError> {
         let sizes = [
             ("sequences_max", self.sequences_max, 1, 1 << 16),
             ("step_tokens_max", self.step_tokens_max, 1, 1 << 20),
             ("block_size", self.block_size, 1, 1 << 12),
-            ("blocks", self.blocks, 1, MOST),
-            ("host_blocks", self.host_blocks, 0, MOST),
-            ("context_max", self.context_max, 1, MOST),
-            ("queue_max", self.queue_max, 0, MOST),
+            ("blocks", self.blocks, 1, Self::MOST),
+            ("host_blocks", self.host_blocks, 0, Self::MOST),
+            ("context_max", self.context_max, 1, Self::MOST),
+            ("queue_max", self.queue_max, 0, Self::MOST),
+            ("watermark_permille", self.watermark_permille, 0, Self::PERMILLE_MAX),
             ("window", self.window.unwrap_or(1), 1, u32::MAX),
         ];
         let wrong =

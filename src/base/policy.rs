@@ -1,6 +1,7 @@
 //! Every choice the scheduler leaves open, as a value with a text form: what a flag, a request
 //! to change it, a trace and a plot's legend all say.
 
+use super::limits::LimitsError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU8;
@@ -54,6 +55,15 @@ impl Default for Policies {
 }
 
 impl Policies {
+    /// The first number that no engine runs with; the text forms refuse theirs themselves.
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let (field, most) = ("itl_target_micros", u32::MAX);
+        match self.itl_target_micros {
+            Some(found @ 0) => Err(LimitsError { field, found, least: 1, most }),
+            _ => Ok(()),
+        }
+    }
+
     /// What the queue goes by, the lowest first; of equals the one that came first. `arrived` is
     /// how many tokens had been processed when it came, `job` its prompt and foreseen output.
     ///
@@ -254,7 +264,7 @@ macro_rules! text_forms {
 text_forms!(
     Batching,
     "batching",
-    "continuous, static:SIZE or dynamic:SIZE:MILLISECONDS",
+    "continuous, static:SIZE or dynamic:SIZE:MILLISECONDS, at most an hour",
     |b, f| match b {
         Batching::Continuous => f.write_str("continuous"),
         Batching::Static { size } => write!(f, "static:{size}"),
@@ -264,7 +274,7 @@ text_forms!(
         ("continuous", []) => Some(Batching::Continuous),
         ("static", [size]) => positive(size).map(|size| Batching::Static { size }),
         ("dynamic", [size, ms]) => {
-            let timeout_ms = ms.parse().ok()?;
+            let timeout_ms = ms.parse().ok().filter(|&ms| ms <= HOUR_MS)?;
             positive(size).map(|size| Batching::Dynamic { size, timeout_ms })
         }
         _ => None,
@@ -397,6 +407,9 @@ text_forms!(
         _ => None,
     }
 );
+
+/// Longest wait for a batch to fill.
+const HOUR_MS: u32 = 3_600_000;
 
 fn positive(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&n| n > 0)

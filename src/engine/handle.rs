@@ -277,13 +277,16 @@ impl EngineHandle {
                 return Err(SettingError::Range { field, asked, most });
             }
         }
+        limits.check()?;
         self.tell(Control::Limits(limits));
         Ok(())
     }
 
     /// Changes policies from the next step on; whoever waits or runs is placed anew.
-    pub fn set_policies(&self, policies: Policies) {
+    pub fn set_policies(&self, policies: Policies) -> Result<(), SettingError> {
+        policies.check()?;
         self.tell(Control::Policies(policies));
+        Ok(())
     }
 
     /// A tenant's share under fair queueing, relative to 1.

@@ -213,7 +213,7 @@ pub async fn load_async(
     card.invariance = device.facts().invariance;
     let model = Model::load(weights, device.as_mut(), sizes.options, progress)?;
     card.products = model.activations();
-    warn_of(&model, sizes, weights.name(), &mut warnings);
+    warn_of(&model, sizes, wanted.context, weights.name(), &mut warnings);
     self_check(&model, device.as_mut()).await?;
     let mut measured = Vec::new();
     let step_tokens_max = match wanted.step_tokens {
@@ -257,8 +257,26 @@ pub async fn load_async(
     })
 }
 
-/// What the device had no room for, and what the file does not hold.
-fn warn_of(model: &Model, sizes: &Sizes, file: &str, warnings: &mut Vec<String>) {
+/// What was asked for and cannot be, what the device had no room for, and what the file does not
+/// hold.
+fn warn_of(
+    model: &Model,
+    sizes: &Sizes,
+    context: Option<u32>,
+    file: &str,
+    warnings: &mut Vec<String>,
+) {
+    if let Some(asked) = context.filter(|asked| *asked > sizes.options.context_max) {
+        let own = model.spec.context;
+        let why = match asked > own {
+            true => format!("the {own} that the model was trained for"),
+            false => "the KV cache holds (--kv-memory makes it larger)".to_string(),
+        };
+        let most = model.options.context_max;
+        warnings.push(format!(
+            "--ctx-size asks for {asked} tokens, more than {why}; a sequence may have {most}"
+        ));
+    }
     if model.options.blocks < sizes.options.blocks {
         let mib = |blocks: u32| {
             let tokens = u64::from(blocks) * u64::from(model.options.block_size);

@@ -2,7 +2,7 @@
 
 use super::runner_api::{RunError, TokenLogprobs};
 use super::sampling::InvalidField;
-use crate::base::{RequestId, TokenId};
+use crate::base::{LimitsError, RequestId, TokenId};
 use crate::sched::LimitsFixed;
 use crate::text::GuideError;
 use crate::trace::FinishReason;
@@ -76,13 +76,25 @@ pub enum SubmitError {
     Failed(String),
 }
 
-/// Why limits were not changed.
+/// Why limits or policies were not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingError {
     #[error(transparent)]
     Fixed(#[from] LimitsFixed),
     #[error("`{field}` can be 1 to {most} with the buffers of this engine, not {asked}")]
     Range { field: &'static str, asked: u32, most: u32 },
+    #[error(transparent)]
+    Never(#[from] LimitsError),
+}
+
+impl SettingError {
+    /// What cannot have the value that was asked for.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Fixed(LimitsFixed { field, .. }) | Self::Range { field, .. } => field,
+            Self::Never(LimitsError { field, .. }) => field,
+        }
+    }
 }
 
 /// Why a request that was taken did not finish.

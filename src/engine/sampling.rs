@@ -134,10 +134,20 @@ impl InvalidField {
 impl GenerateRequest {
     /// Fills in the model's defaults and checks every field but the prompt's length.
     pub fn sampling(&self, card: &ModelCard) -> Result<Sampling, InvalidField> {
-        self.check_limits()?;
+        let sampling = self.over(&card.defaults)?;
         check_ids("prompt", self.prompt.iter().copied(), card)?;
         check_ids("stop_token_ids", self.stop_token_ids.iter().copied(), card)?;
-        let defaults = &card.defaults;
+        Ok(Sampling { logit_bias: self.checked_bias(card)?, ..sampling })
+    }
+
+    /// What can be checked of a request before a model is known.
+    pub fn check(&self) -> Result<(), InvalidField> {
+        self.over(&SamplingDefaults::default()).map(drop)
+    }
+
+    /// The values over a model's defaults, without what depends on its vocabulary.
+    fn over(&self, defaults: &SamplingDefaults) -> Result<Sampling, InvalidField> {
+        self.check_limits()?;
         let logprobs = self.logprobs;
         let of_prompt = match self.question {
             Some(Question::Logprobs(top)) => Some(top),
@@ -176,7 +186,7 @@ impl GenerateRequest {
                 -2.0,
                 2.0,
             )?,
-            logit_bias: self.checked_bias(card)?,
+            logit_bias: Vec::new(),
             logprobs,
         })
     }

@@ -5,6 +5,8 @@
 use super::health::{Asked, Health, Scope};
 use crate::base::{checksum, replace_file};
 use crate::kernels::sources;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +25,8 @@ pub enum CacheFile {
     Read(usize),
     /// One that is of no use, and why.
     Ignored(PathBuf, &'static str),
+    /// A folder in which none can be kept, and why.
+    Unusable(PathBuf, String),
 }
 
 /// The pipelines of one device on their way to disk.
@@ -52,12 +56,18 @@ impl Cache {
         let stamp = sources::stamp().to_le_bytes();
         let texts = [version, &info.name, &info.driver, &info.driver_info].map(str::as_bytes);
         let key = checksum(texts.into_iter().chain([&stamp[..]]));
-        let (file, mut found) = match std::fs::read(&place) {
+        let (file, mut found) = match fs::read(&place) {
             Ok(file) => match contents(&file, key) {
                 Ok(data) => (Some(data.to_vec()), CacheFile::Read(data.len())),
                 Err(why) => (None, CacheFile::Ignored(place.clone(), why)),
             },
-            Err(_) => (None, CacheFile::New),
+            Err(_) => (
+                None,
+                writable(&place).map_or_else(
+                    |error| CacheFile::Unusable(folder.to_path_buf(), error.to_string()),
+                    |()| CacheFile::New,
+                ),
+            ),
         };
         let mut handle = create(device, file.as_deref(), health);
         if handle.is_none() && file.is_some() {
@@ -82,6 +92,15 @@ impl Cache {
         let head = [self.key, data.len() as u64, sum].map(u64::to_le_bytes).concat();
         let _ = replace_file(&self.place, &[&MAGIC[..], &head, &data].concat());
     }
+}
+
+/// Whether something can be put at `place`; makes its folder as that would.
+fn writable(place: &Path) -> io::Result<()> {
+    let probe = place.with_extension("probe");
+    replace_file(&probe, &[])?;
+    // Another process may have taken its own away.
+    let _ = fs::remove_file(&probe);
+    Ok(())
 }
 
 /// What a file holds, if it is whole and of `key`.

@@ -3,7 +3,7 @@
 
 use crate::cli::ChatArgs;
 use crate::interrupt::Interrupt;
-use crate::session::{Session, recorded, render, request};
+use crate::session::{Session, check, recorded, render, request};
 use anyhow::{Context, Result, bail};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -22,6 +22,7 @@ const HELP: &str = "\
 /quit           end (so does Ctrl-D; Ctrl-C ends an answer or drops a line)";
 
 pub fn run(args: &ChatArgs) -> Result<ExitCode> {
+    check(&args.sampling)?;
     let session = Session::open(&args.model, &args.record)?;
     if session.card.template.is_none() {
         let name = &session.card.name;

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tilewright::base::{Activations, Invariance, KvType};
 #[cfg(feature = "server")]
+use tilewright::server::WebOrigin;
+#[cfg(feature = "server")]
 use tilewright::text::CallStyle;
 
 /// Portable LLM inference: continuous batching and paged KV on any GPU, and why a token was late.
@@ -264,7 +266,7 @@ pub struct ServeArgs {
     /// Origins that browsers may call from, separated by commas [default: none].
     #[arg(long, alias = "allowed-origins", value_delimiter = ',', value_name = "ORIGIN")]
     #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
-    pub cors_origins: Vec<String>,
+    pub cors_origins: Vec<WebOrigin>,
     /// Render requests with the `chat_template` they bring [default: false].
     #[arg(long, env = "TILEWRIGHT_TRUST_REQUEST_CHAT_TEMPLATE", help_heading = "Server")]
     #[arg(value_parser = switch())]
@@ -293,10 +295,10 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     #[arg(env = "TILEWRIGHT_LOG_FORMAT", help_heading = "Server")]
     pub log_format: LogFormat,
-    /// What is logged: error, warn, info, debug or off; for single parts too, as in
-    /// info,http=off.
+    /// What is logged: off, error, warn, info, debug or trace; for http or tilewright alone too,
+    /// as in info,http=off.
     #[arg(long, alias = "uvicorn-log-level", default_value = "info", value_name = "LEVEL")]
-    #[arg(env = "TILEWRIGHT_LOG_LEVEL", help_heading = "Server")]
+    #[arg(env = "TILEWRIGHT_LOG_LEVEL", help_heading = "Server", value_parser = crate::log::levels)]
     pub log_level: tracing_subscriber::filter::Targets,
     #[command(flatten)]
     pub policies: crate::policies::PolicyArgs,

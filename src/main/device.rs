@@ -50,6 +50,7 @@ fn choose(args: &DeviceArgs, fma: bool) -> Result<Opened> {
 
 #[cfg(feature = "gpu")]
 fn gpu(args: &DeviceArgs, fma: bool) -> Result<Opened> {
+    use tilewright::gpu::CacheFile;
     let adapter = args.adapter.as_deref().unwrap_or_default();
     let options = tilewright::gpu::Options {
         adapter: match adapter {
@@ -64,8 +65,16 @@ fn gpu(args: &DeviceArgs, fma: bool) -> Result<Opened> {
     };
     match pollster::block_on(tilewright::gpu::Gpu::open(&options)) {
         Ok(mut gpu) => {
-            if let tilewright::gpu::CacheFile::Ignored(file, why) = gpu.found() {
-                crate::log::line(format_args!("{}: not used, {why}", file.display()));
+            match gpu.found() {
+                CacheFile::Ignored(file, why) => {
+                    crate::log::line(format_args!("{}: not used, {why}", file.display()));
+                }
+                CacheFile::Unusable(folder, why) => crate::log::line(format_args!(
+                    "warning: {}: compiled pipelines cannot be kept there ({why}); every start \
+                     compiles them (--cache-dir chooses another folder)",
+                    folder.display()
+                )),
+                CacheFile::Off | CacheFile::New | CacheFile::Read(_) => {}
             }
             if args.matrix_units && gpu.facts().matrix_side == 0 {
                 crate::log::line(format_args!(

@@ -1,13 +1,14 @@
 //! `generate`: a prompt in, text out, through the same engine as the server.
 
 use crate::cli::GenerateArgs;
-use crate::session::{Session, recorded, render, request};
+use crate::session::{Session, check, recorded, render, request};
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use tilewright::text::Message;
 
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
+    check(&args.sampling)?;
     let text = match args.prompt.as_str() {
         "-" => {
             let mut text = String::new();
@@ -20,7 +21,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let card = session.card.clone();
     let prompt = match &card.template {
         Some(template) if !args.raw => render(&card, template, &[Message::new("user", text)])?,
-        _ => card.tokenizer.encode_prompt(&text),
+        _ => card.tokenizer.encode_prompt(&text)?,
     };
     let mut out = std::io::stdout().lock();
     session.answer(request(&args.sampling, prompt), &mut out, &|| false)?;

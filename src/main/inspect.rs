@@ -35,7 +35,8 @@ fn describe(weights: &Weights) -> Value {
     let spec = Spec::read(weights);
     // Where the shape cannot be read, the tokenizer still can.
     let vocab = spec.as_ref().map_or(u32::MAX, |spec| spec.vocab);
-    let card = read_card(weights, vocab, &LoadOptions::default(), &mut Vec::new());
+    let mut warnings = Vec::new();
+    let card = read_card(weights, vocab, &LoadOptions::default(), &mut warnings);
     let sampling = card.as_ref().ok().map(|card| sampling(&card.defaults));
     let template = template_source(weights, None);
     json!({
@@ -46,6 +47,7 @@ fn describe(weights: &Weights) -> Value {
         },
         "parameters": weights.tensors().values().map(values).sum::<u64>(),
         "bytes": weights.tensors().values().map(|t| t.bytes).sum::<u64>(),
+        "warnings": warnings,
         "formats": formats(weights),
         "spec": or_error(spec, |spec| spec_value(&spec)),
         "tokenizer": or_error(card, |card| tokenizer(&card)),
@@ -160,6 +162,9 @@ fn page(json: &Value, weights: &Weights) -> String {
         json["parameters"].as_f64().unwrap_or(0.0) / 1e6,
         mib(&json["bytes"])
     );
+    for warning in json["warnings"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "  warning: {}", warning.as_str().unwrap_or_default());
+    }
     for (name, row) in json["formats"].as_object().into_iter().flatten() {
         let int8 = row["int8_activations"].as_bool().is_some_and(|taken| taken);
         let _ = writeln!(

@@ -186,7 +186,7 @@ fn send(handle: &EngineHandle, submission: &Submission) -> Result<Generation> {
             let turns = submission.turns().map(|(role, text)| Message::new(role, text));
             session::render(card, template, &turns.collect::<Vec<_>>())?
         }
-        _ => card.tokenizer.encode_prompt(&submission.prompt),
+        _ => card.tokenizer.encode_prompt(&submission.prompt)?,
     };
     let request = GenerateRequest {
         prompt,

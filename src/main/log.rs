@@ -4,6 +4,8 @@
 use clap::ValueEnum;
 use std::fmt;
 use std::sync::OnceLock;
+#[cfg(feature = "server")]
+use tracing_subscriber::filter::{ParseError, Targets};
 
 /// How lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -12,11 +14,34 @@ pub enum LogFormat {
     Json,
 }
 
+/// Levels, the most urgent first.
+#[cfg(feature = "server")]
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Parts that may have a level of their own: who sent which request, and all else.
+#[cfg(feature = "server")]
+const PARTS: [&str; 2] = ["http", "tilewright"];
+
+/// A level, or a list with levels of single parts. What names neither would silence the log.
+#[cfg(feature = "server")]
+pub fn levels(text: &str) -> Result<Targets, String> {
+    for one in text.split(',') {
+        let (part, level) = one.split_once('=').map_or((None, one), |(p, l)| (Some(p), l));
+        if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+            return Err(format!("`{level}` is no level; there are {}", LEVELS.join(", ")));
+        }
+        if let Some(part) = part.filter(|part| !PARTS.contains(part)) {
+            return Err(format!("`{part}` is no part; there are {}", PARTS.join(", ")));
+        }
+    }
+    text.parse().map_err(|error: ParseError| error.to_string())
+}
+
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Starts logging; a server does. `level` is a level, or targets with levels: `info,http=off`.
 #[cfg(feature = "server")]
-pub fn start(format: LogFormat, level: &tracing_subscriber::filter::Targets) {
+pub fn start(format: LogFormat, level: &Targets) {
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::util::SubscriberInitExt;
     use tracing_subscriber::{Layer, fmt as lines};

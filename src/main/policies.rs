@@ -1,7 +1,9 @@
 //! The flags of the scheduling policies: one for each axis of `base::Policies`.
 
+use crate::usage::Usage;
 use anyhow::{Context, Result};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 use std::str::FromStr;
 use tilewright::base::{
@@ -43,8 +45,8 @@ pub struct PolicyArgs {
     #[arg(env = "TILEWRIGHT_PREFIX_CACHE", value_parser = PrefixCache::from_str)]
     pub prefix_cache: PrefixCache,
     /// Whether answers are guessed ahead where they repeat what prompt or answer said before: off,
-    /// ngram or ngram:TOKENS:MIN:MAX. A step checks all guesses at once; no answer changes.
-    /// Simulations guess nothing.
+    /// ngram or ngram:TOKENS:MIN:MAX. A step checks all guesses at once; no answer changes while
+    /// --invariance is on. Simulations guess nothing.
     #[arg(long, default_value_t = Policies::default().speculate, value_name = "POLICY")]
     #[arg(env = "TILEWRIGHT_SPECULATE", value_parser = Speculate::from_str)]
     pub speculate: Speculate,
@@ -92,6 +94,7 @@ pub struct PolicyArgs {
     /// Requests that may wait; one more is refused with status 429.
     #[arg(long, value_name = "N", default_value_t = Limits::default().queue_max)]
     #[arg(env = "TILEWRIGHT_QUEUE_MAX")]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(Limits::MOST)))]
     pub queue_max: u32,
     /// Seconds that a request may wait in the queue [default: for ever].
     #[arg(long, value_name = "SECONDS", env = "TILEWRIGHT_QUEUE_TIMEOUT", value_parser = seconds)]
@@ -104,8 +107,17 @@ impl PolicyArgs {
         let number = |(name, weight): &(String, u32)| {
             Some((name.strip_prefix("tenant-").unwrap_or(name).parse().ok()?, *weight))
         };
-        let weights = self.tenant_weight.iter().map(number).collect::<Option<_>>();
-        weights.context("--tenant-weight: tenants of a workload are tenant-1, …")
+        let weights = self.tenant_weight.iter().map(number).collect::<Option<Vec<_>>>();
+        let weights = weights.context("--tenant-weight: tenants of a workload are tenant-1, …")?;
+        // `1` is tenant-1 as well.
+        let mut seen = BTreeSet::new();
+        match weights.iter().find(|(tenant, _)| !seen.insert(*tenant)) {
+            Some((tenant, _)) => {
+                let wrong = format!("--tenant-weight: tenant `tenant-{tenant}` has two weights");
+                Err(Usage(wrong).into())
+            }
+            None => Ok(weights),
+        }
     }
 
     fn speculate(&self) -> Speculate {
@@ -176,7 +188,7 @@ fn seconds(text: &str) -> Result<u32, String> {
 /// A percentage, in thousandths of the whole.
 fn permille(text: &str) -> Result<u32, String> {
     let value = text.parse::<f64>().ok().map(|v| (v * 10.0).round());
-    let value = value.filter(|v| (0.0..=1000.0).contains(v));
+    let value = value.filter(|v| (0.0..=f64::from(Limits::PERMILLE_MAX)).contains(v));
     value.map(|v| v as u32).ok_or_else(|| "expected a percentage from 0 to 100".into())
 }
 

@@ -73,7 +73,7 @@ fn named(model: &str, (kv, activations): (KvType, Activations)) -> String {
 fn encode(weights: &Weights, text: &str) -> Result<Vec<u32>> {
     let vocab = Spec::read(weights)?.vocab;
     let card = read_card(weights, vocab, &LoadOptions::default(), &mut Vec::new())?;
-    let ids = card.tokenizer.encode_prompt(text);
+    let ids = card.tokenizer.encode_prompt(text)?;
     match ids.iter().find(|id| **id >= vocab) {
         Some(id) => bail!("{}: token {id} has no row of logits", weights.name()),
         None => Ok(ids),

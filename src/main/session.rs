@@ -2,6 +2,7 @@
 //! person. (`serve` gives the engine a thread of its own.)
 
 use crate::cli::{ModelArgs, SamplingArgs};
+use crate::usage::Usage;
 use crate::{log, model};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -11,7 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tilewright::base::MonotonicClock;
 use tilewright::engine::{
-    DeviceRunner, Engine, EngineConfig, GenerateRequest, Loaded, ModelCard, Output, Stepped,
+    DeviceRunner, Engine, EngineConfig, GenerateRequest, InvalidField, Loaded, ModelCard, Output,
+    Stepped,
 };
 use tilewright::text::{ChatTemplate, Message, RenderOptions};
 use tilewright::trace::{FileSink, FinishReason};
@@ -86,6 +88,13 @@ pub fn request(args: &SamplingArgs, prompt: Vec<u32>) -> GenerateRequest {
     }
 }
 
+/// What no model can be asked for, before one is loaded.
+pub fn check(args: &SamplingArgs) -> Result<()> {
+    request(args, Vec::new()).check().map_err(|InvalidField { field, message }| {
+        Usage(format!("--{}: {message}", field.replace('_', "-"))).into()
+    })
+}
+
 /// The conversation as the model reads it.
 pub fn render(card: &ModelCard, template: &ChatTemplate, turns: &[Message]) -> Result<Vec<u32>> {
     let options = RenderOptions {
@@ -94,7 +103,7 @@ pub fn render(card: &ModelCard, template: &ChatTemplate, turns: &[Message]) -> R
         ..RenderOptions::default()
     };
     let rendered = template.render(turns, &options).context("the chat template")?;
-    Ok(card.tokenizer.encode_rendered(&rendered))
+    Ok(card.tokenizer.encode_rendered(&rendered)?)
 }
 
 /// A finished answer.

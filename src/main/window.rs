@@ -266,7 +266,11 @@ impl App {
                     self.problem(error.to_string());
                 }
             }
-            (ViewCommand::SetPolicies(policies), Some(handle)) => handle.set_policies(policies),
+            (ViewCommand::SetPolicies(policies), Some(handle)) => {
+                if let Err(error) = handle.set_policies(policies) {
+                    self.problem(error.to_string());
+                }
+            }
             (ViewCommand::Preset(preset), _) => self.preset(preset),
             (ViewCommand::Open(Open::Path(path)), _) => self.open(&path),
             (ViewCommand::Open(Open::Ask), _) => self.ask(),

@@ -174,7 +174,10 @@ pub fn read_arrivals(path: &Path, words: Option<fn(&str) -> u32>) -> Result<Vec<
             (Some(b'['), None) => {
                 let weights = fable()?;
                 let card = read_card(&weights, u32::MAX, &LoadOptions::default(), &mut Vec::new())?;
-                Ok(share_gpt(&text, &|text| card.tokenizer.encode(text).len() as u32)?)
+                let tokens = |text: &str| {
+                    card.tokenizer.encode(text).expect("Fable spells any text").len() as u32
+                };
+                Ok(share_gpt(&text, &tokens)?)
             }
             (Some(b'{'), _) => Ok(mooncake_jsonl(&text)?),
             (Some(_), _) => Ok(azure_csv(&text)?),

@@ -148,6 +148,9 @@ impl Scaling {
             let raw = weights.read_rows(tensor, 0, tensor.rows())?;
             let mut divisors = vec![0.0; tensor.rows() as usize];
             crate::weights::blocks::decode(tensor.format, &raw, &mut divisors);
+            for divisor in &divisors {
+                above_zero(file, "rope_freqs.weight", *divisor)?;
+            }
             return Ok(Self::Divisors(divisors));
         }
         let key = |tail: &str| format!("{arch}.rope.scaling.{tail}");

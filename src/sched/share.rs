@@ -38,7 +38,8 @@ impl Scheduler {
         }
         let s = &self.table[entry as usize];
         let shared = s.prompt - 1;
-        if shared <= found.tokens {
+        // Of one token each, none is there any more when the next could copy its last block.
+        if shared <= found.tokens || s.max_new == 1 {
             return Ok(found);
         }
         let siblings = self.running.iter().copied().filter(|&e| self.is_sibling(s, e));

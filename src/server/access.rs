@@ -1,6 +1,7 @@
 //! Who may ask, and how answers are tied to questions: bearer keys, request ids, origins.
 
 use super::app::App;
+use super::config::WebOrigin;
 use super::error::ApiError;
 use super::routes::known_route;
 use axum::extract::{Request, State};
@@ -91,15 +92,13 @@ fn same(key: &[u8], given: &[u8]) -> bool {
 }
 
 /// Lets pages of the listed origins read answers; no list, no layer.
-pub(super) fn cors(origins: &[String]) -> Option<CorsLayer> {
-    let origins: Vec<HeaderValue> =
-        origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
+pub(super) fn cors(origins: &[WebOrigin]) -> Option<CorsLayer> {
     if origins.is_empty() {
         return None;
     }
     Some(
         CorsLayer::new()
-            .allow_origin(AllowOrigin::list(origins))
+            .allow_origin(AllowOrigin::list(origins.iter().map(WebOrigin::header)))
             .allow_methods([Method::GET, Method::POST])
             .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID])
             .expose_headers([REQUEST_ID]),

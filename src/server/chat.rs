@@ -85,6 +85,7 @@ fn ready(
     let (card, tools) = (engine.card(), conversation.tools());
     let rendered = conversation.render(engine)?;
     let ids = card.tokenizer.encode_rendered(&rendered);
+    let ids = ids.map_err(|error| ApiError::encode(&error))?;
     let source = conversation.template_source(card);
     let thinks = app.config.reasoning && source.contains("</think>");
     let thinking = thinks && rendered.text().trim_end().ends_with("<think>");

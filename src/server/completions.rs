@@ -5,7 +5,7 @@ use super::access::key_holder;
 use super::app::App;
 use super::body;
 use super::choice::Shape;
-use super::error::{ApiResult, Origin};
+use super::error::{ApiError, ApiResult, Origin};
 use super::fields::Fields;
 use super::params::{Params, check_model, note_unknown, token_ids};
 use super::reply::Prompt;
@@ -46,20 +46,23 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
             let grammar = shared.grammars(engine)?.compile(&form.source, None, None);
             grammar.map_err(|error| tools::fault(&error, &form.field))
         };
-        Ok((form.map(compile).transpose()?, prompts(engine, inputs, echo)))
+        Ok((form.map(compile).transpose()?, prompts(engine, inputs, echo)?))
     };
     let (grammar, prompts) = app.off_thread(&engine, work).await?;
     params.request.grammar = grammar;
     super::reply::generate(&app, &engine, params, Shape::Text, prompts, origin).await
 }
 
-fn prompts(engine: &EngineHandle, inputs: Vec<Input>, echo: bool) -> Vec<Prompt> {
+fn prompts(engine: &EngineHandle, inputs: Vec<Input>, echo: bool) -> ApiResult<Vec<Prompt>> {
     let tokenizer = &engine.card().tokenizer;
     let one = |input| match input {
-        Input::Text(text) => Prompt { ids: tokenizer.encode_prompt(&text), text },
+        Input::Text(text) => {
+            let ids = tokenizer.encode_prompt(&text).map_err(|error| ApiError::encode(&error))?;
+            Ok(Prompt { ids, text })
+        }
         Input::Ids(ids) => {
             let text = if echo { tokenizer.decode(&ids) } else { String::new() };
-            Prompt { ids, text }
+            Ok(Prompt { ids, text })
         }
     };
     inputs.into_iter().map(one).collect()

@@ -2,7 +2,9 @@
 
 use super::telemetry::Telemetry;
 use crate::text::CallStyle;
+use axum::http::HeaderValue;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Settings of [`super::serve`].
@@ -10,8 +12,8 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// Accepted bearer keys; none = open to everyone who can connect.
     pub api_keys: Vec<String>,
-    /// Origins that browsers may call from, as they send them (`https://example.org`).
-    pub cors_origins: Vec<String>,
+    /// Origins that browsers may call from.
+    pub cors_origins: Vec<WebOrigin>,
     /// Largest request body in bytes.
     pub body_max: usize,
     /// How long a body may take to arrive.
@@ -54,4 +56,61 @@ impl Default for ServerConfig {
             telemetry: Telemetry::default(),
         }
     }
+}
+
+/// An origin as browsers send it: `https://example.org`, `http://localhost:3000`, or `null`. Others
+/// would match none that is ever sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WebOrigin(HeaderValue);
+
+impl WebOrigin {
+    pub(super) fn header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+/// What is no origin.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{0}` is no origin as browsers send it: SCHEME://HOST or SCHEME://HOST:PORT in lower case, \
+     without a path and without the scheme's own port, such as https://example.org"
+)]
+pub struct OriginError(String);
+
+impl FromStr for WebOrigin {
+    type Err = OriginError;
+
+    fn from_str(text: &str) -> Result<Self, OriginError> {
+        let value = (text == "null" || is_origin(text)).then(|| HeaderValue::from_str(text));
+        value.and_then(Result::ok).map(Self).ok_or_else(|| OriginError(text.to_string()))
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    // The colons of an address of version 6 stand in brackets.
+    let (host, port) = match rest.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
+        Some((host, port)) => (host, Some(port)),
+        None => (rest, None),
+    };
+    let lower = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let known = |port: &str| match port.parse::<u16>() {
+        Ok(number) => {
+            number.to_string() == port
+                && ![("http", 80), ("https", 443)].contains(&(scheme, number))
+        }
+        Err(_) => false,
+    };
+    let in_scheme = |c: u8| lower(c) || b"+-.".contains(&c);
+    let name = |host: &str| host.bytes().all(|c| lower(c) || b"-._".contains(&c));
+    let hex = |c: u8| c.is_ascii_hexdigit() && !c.is_ascii_uppercase();
+    let address = |host: &str| host.bytes().all(|c| hex(c) || b":.".contains(&c));
+    let host_is_one = match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']').is_some_and(address),
+        None => !host.is_empty() && name(host),
+    };
+    scheme.starts_with(|c: char| c.is_ascii_lowercase())
+        && scheme.bytes().all(in_scheme)
+        && host_is_one
+        && port.is_none_or(known)
 }

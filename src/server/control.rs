@@ -39,23 +39,23 @@ pub(super) async fn set_policies(
     if let Some(name) = fields.unknown().next() {
         return Err(fields.wrong(name, "is not known: `policies` and `limits` can change"));
     }
+    // All or nothing.
+    policies.check().map_err(|error| refused("policies", error.into()))?;
     if limits != now.limits {
-        engine.set_limits(limits).map_err(|error| {
-            let field = match error {
-                SettingError::Fixed(fixed) => fixed.field,
-                SettingError::Range { field, .. } => field,
-            };
-            ApiError::field(format!("limits.{field}"), error.to_string())
-        })?;
+        engine.set_limits(limits).map_err(|error| refused("limits", error))?;
     }
     if policies != now.policies {
-        engine.set_policies(policies);
+        engine.set_policies(policies).map_err(|error| refused("policies", error))?;
     }
     // Words to the engine keep their order, so this answer comes after the change.
     let Some(checked) = engine.check().await else {
         return Err(ApiError::generate(&GenerateError::Stopped, &Origin::default()));
     };
     Ok(json_response(StatusCode::OK, &in_force(&checked.status)))
+}
+
+fn refused(of: &str, error: SettingError) -> ApiError {
+    ApiError::field(format!("{of}.{}", error.field()), error.to_string())
 }
 
 fn in_force(status: &Status) -> Value {

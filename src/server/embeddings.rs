@@ -45,9 +45,10 @@ pub(super) async fn post(State(app): State<Arc<App>>, request: Request) -> ApiRe
         let ids = |input| match input {
             // Documents are data: control markers in them stay text.
             Input::Text(text) => tokenizer.encode_as(&text, false, true),
-            Input::Ids(ids) => ids,
+            Input::Ids(ids) => Ok(ids),
         };
-        Ok(inputs.into_iter().map(ids).collect::<Vec<_>>())
+        let all = inputs.into_iter().map(ids).collect::<Result<Vec<_>, _>>();
+        all.map_err(|error| ApiError::encode(&error))
     };
     let prompts = app.off_thread(&engine, encode).await?;
     let several = prompts.len() > 1;

@@ -1,6 +1,7 @@
 //! Errors in OpenAI's shape: `{"error":{"message","type","param","code"}}`, always all four.
 
 use crate::engine::{GenerateError, SubmitError};
+use crate::text::TextError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -80,6 +81,11 @@ impl ApiError {
 
     pub fn engine_failed(message: impl Into<String>) -> Self {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "engine_failed", message)
+    }
+
+    /// A text that the model's tokenizer cannot take: a fault of its file.
+    pub fn encode(error: &TextError) -> Self {
+        Self::server(StatusCode::INTERNAL_SERVER_ERROR, "tokenizer_error", error.to_string())
     }
 
     /// A request the engine did not take. `prompt` is the field that the prompt came from.

@@ -33,7 +33,7 @@ mod tokens;
 mod tools;
 
 pub use app::ModelState;
-pub use config::ServerConfig;
+pub use config::{OriginError, ServerConfig, WebOrigin};
 pub use listen::serve;
 pub use routes::router;
 pub use telemetry::Telemetry;

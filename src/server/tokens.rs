@@ -4,7 +4,7 @@
 
 use super::app::App;
 use super::body;
-use super::error::{ApiResult, json_response};
+use super::error::{ApiError, ApiResult, json_response};
 use super::fields::Fields;
 use super::params::{check_ids, check_model, note_unknown, token_ids};
 use super::prompt::Conversation;
@@ -48,10 +48,11 @@ impl Source {
 
     fn encode(&self, engine: &EngineHandle) -> ApiResult<Vec<TokenId>> {
         let tokenizer = &engine.card().tokenizer;
-        match self {
-            Self::Chat(chat) => Ok(tokenizer.encode_rendered(&chat.render(engine)?)),
-            Self::Text { text, markers, begin } => Ok(tokenizer.encode_as(text, *markers, *begin)),
-        }
+        let ids = match self {
+            Self::Chat(chat) => tokenizer.encode_rendered(&chat.render(engine)?),
+            Self::Text { text, markers, begin } => tokenizer.encode_as(text, *markers, *begin),
+        };
+        ids.map_err(|error| ApiError::encode(&error))
     }
 }
 

@@ -29,6 +29,8 @@ pub enum TextError {
     Vocab { field: &'static str, reason: String },
     #[error("{field} = {id} lies outside the vocabulary of {vocab_size} tokens")]
     TokenId { field: &'static str, id: u32, vocab_size: u32 },
+    #[error("the model's tokenizer fails at this text: {0}")]
+    Encode(String),
     #[error("chat template, line {line}: {reason}")]
     TemplateSyntax { line: usize, reason: String },
     /// The template called `raise_exception`: the messages do not fit it.

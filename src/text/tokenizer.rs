@@ -210,30 +210,35 @@ impl Tokenizer {
     }
 
     /// Plain text: control markers in it stay text, nothing is put before it.
-    pub fn encode(&self, text: &str) -> Vec<TokenId> {
+    pub fn encode(&self, text: &str) -> Result<Vec<TokenId>, TextError> {
         self.encode_as(text, false, false)
     }
 
     /// A raw completion prompt: its author writes control markers on purpose, so they count. BOS
     /// comes first where the tokenizer wants one, never twice.
-    pub fn encode_prompt(&self, text: &str) -> Vec<TokenId> {
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<TokenId>, TextError> {
         self.encode_as(text, true, true)
     }
 
     /// A rendered chat: markers that the template wrote are ids, those that came with a message
     /// stay text. BOS exactly once, whether template or tokenizer puts it.
-    pub fn encode_rendered(&self, rendered: &Rendered) -> Vec<TokenId> {
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<TokenId>, TextError> {
         let matches = self.markers.find(&rendered.text, &rendered.breaks, Trust::Markers);
-        let ids = self.run(&rendered.text, &matches);
-        self.with_prefix(ids)
+        let ids = self.run(&rendered.text, &matches)?;
+        Ok(self.with_prefix(ids))
     }
 
     /// Text with a choice: whether control markers in it count, and whether what the tokenizer puts
     /// before a text comes first.
-    pub fn encode_as(&self, text: &str, markers: bool, begin: bool) -> Vec<TokenId> {
+    pub fn encode_as(
+        &self,
+        text: &str,
+        markers: bool,
+        begin: bool,
+    ) -> Result<Vec<TokenId>, TextError> {
         let trust = if markers { Trust::Markers } else { Trust::Plain };
-        let ids = self.run(text, &self.markers.find(text, &[], trust));
-        if begin { self.with_prefix(ids) } else { ids }
+        let ids = self.run(text, &self.markers.find(text, &[], trust))?;
+        Ok(if begin { self.with_prefix(ids) } else { ids })
     }
 
     fn with_prefix(&self, mut ids: Vec<TokenId>) -> Vec<TokenId> {
@@ -246,12 +251,13 @@ impl Tokenizer {
         ids
     }
 
-    fn run(&self, text: &str, matches: &[Match]) -> Vec<TokenId> {
+    /// `into_tokenizer` has tried a probe; what a file is wrong about may show at any other text.
+    fn run(&self, text: &str, matches: &[Match]) -> Result<Vec<TokenId>, TextError> {
         if text.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        // `into_tokenizer` has shown on a probe that no part fails for want of an unknown token.
-        self.encoder.encode(text, matches).unwrap_or_default()
+        let done = caught_quietly(|| self.encoder.encode(text, matches));
+        done.unwrap_or_else(|said| Err(said.into())).map_err(|e| TextError::Encode(e.to_string()))
     }
 
     /// The pieces of plain text that BPE will work on, for inspection: where `pre` kinds differ.

@@ -38,15 +38,7 @@ pub struct Parts {
 
 impl Parts {
     pub fn sum(&self) -> u64 {
-        let Self { own, others_decode, others_prefill, queue, .. } = self;
-        own + others_decode
-            + others_prefill
-            + queue
-            + self.preemption
-            + self.memory
-            + self.scheduling
-            + self.readback
-            + self.unexplained
+        self.named().iter().fold(0, |all, (_, part)| all.saturating_add(*part))
     }
 
     /// Every part with its name, in the order of the fields.
@@ -65,17 +57,22 @@ impl Parts {
     }
 }
 
+/// Sums over many gaps stop at the largest number: a damaged recording may hold any times.
 impl AddAssign for Parts {
     fn add_assign(&mut self, other: Self) {
-        self.own += other.own;
-        self.others_decode += other.others_decode;
-        self.others_prefill += other.others_prefill;
-        self.queue += other.queue;
-        self.preemption += other.preemption;
-        self.memory += other.memory;
-        self.scheduling += other.scheduling;
-        self.readback += other.readback;
-        self.unexplained += other.unexplained;
+        for (part, more) in [
+            (&mut self.own, other.own),
+            (&mut self.others_decode, other.others_decode),
+            (&mut self.others_prefill, other.others_prefill),
+            (&mut self.queue, other.queue),
+            (&mut self.preemption, other.preemption),
+            (&mut self.memory, other.memory),
+            (&mut self.scheduling, other.scheduling),
+            (&mut self.readback, other.readback),
+            (&mut self.unexplained, other.unexplained),
+        ] {
+            *part = part.saturating_add(more);
+        }
     }
 }
 

@@ -18,7 +18,8 @@ impl AddAssign<&Waited> for Waited {
     fn add_assign(&mut self, other: &Waited) {
         self.parts += other.parts;
         for (by, micros) in &other.delayed_by {
-            *self.delayed_by.entry(*by).or_default() += micros;
+            let all = self.delayed_by.entry(*by).or_default();
+            *all = all.saturating_add(*micros);
         }
     }
 }

@@ -68,7 +68,10 @@ pub fn read(request: &Value, card: &ModelCard) -> Result<GenerateRequest, Wrong>
 
 fn prompt(ask: &Ask, card: &ModelCard) -> Result<Vec<u32>, Wrong> {
     let turns = match (&ask.messages, &ask.prompt) {
-        (None, Some(text)) => return Ok(card.tokenizer.encode_prompt(text)),
+        (None, Some(text)) => {
+            let ids = card.tokenizer.encode_prompt(text);
+            return ids.map_err(|error| wrong("prompt", error.to_string()));
+        }
         (Some(turns), None) if !turns.is_empty() => turns,
         _ => return Err(wrong("messages", "must hold a message, or prompt a text; not both")),
     };
@@ -84,5 +87,6 @@ fn prompt(ask: &Ask, card: &ModelCard) -> Result<Vec<u32>, Wrong> {
     };
     let rendered = template.render(&messages, &options);
     let rendered = rendered.map_err(|error| wrong("messages", error.to_string()))?;
-    Ok(card.tokenizer.encode_rendered(&rendered))
+    let ids = card.tokenizer.encode_rendered(&rendered);
+    ids.map_err(|error| wrong("messages", error.to_string()))
 }

@@ -9,7 +9,7 @@ use super::wire::{Asked, Code, Load, Phase, Ready, Status, Told};
 use crate::base::{RequestId, TokenId};
 use crate::engine::{
     DeviceRunner, Engine, EngineConfig, EngineHandle, EngineState, GenerateError, Generation,
-    LoadError, LoadOptions, Output, Sizes, SubmitError, load_async,
+    LoadError, LoadOptions, Output, SettingError, Sizes, SubmitError, load_async,
 };
 use crate::model::ModelError;
 use crate::record::{DeviceError, DeviceKind};
@@ -101,17 +101,19 @@ fn obey(asked: Asked) {
         }
         Asked::Hold { hold } => running.handle.hold(hold),
         Asked::StepOnce => running.handle.step_once(),
-        Asked::Limits { limits } => {
-            if let Err(error) = running.handle.set_limits(limits) {
-                tell(&Told::Problem { message: error.to_string() });
-            }
-        }
-        Asked::Policies { policies } => running.handle.set_policies(policies),
+        Asked::Limits { limits } => problem(running.handle.set_limits(limits)),
+        Asked::Policies { policies } => problem(running.handle.set_policies(policies)),
         Asked::Status => spawn_local(status(running.handle.clone())),
         Asked::Load(_) | Asked::Submit { .. } | Asked::Simulate { .. } => {}
     });
     if done.is_none() {
         tell(&Told::Problem { message: "there is no engine yet".to_string() });
+    }
+}
+
+fn problem(done: Result<(), SettingError>) {
+    if let Err(error) = done {
+        tell(&Told::Problem { message: error.to_string() });
     }
 }
 

@@ -1,7 +1,7 @@
 //! What each command does when all goes well, and the exit codes.
 
 use crate::support::program::{QUICK, run, run_with};
-use crate::support::{On, Rows, root};
+use crate::support::{On, Rows, gpu, root};
 use serde_json::Value;
 
 const FRANCE: &str = "What is the capital of France?";
@@ -25,6 +25,10 @@ pub fn rows(rows: &mut Rows) {
     rows.add("cli::doctor", doctor);
     rows.add("cli::kernel_times", kernel_times);
     rows.add("cli::inspect", inspect);
+    rows.add("cli::inspect_shows_the_warnings_of_a_load", inspect_warns);
+    rows.add_if(gpu(), "cli::a_place_that_keeps_no_pipelines_is_told", |_| {
+        no_place_for_pipelines()
+    });
     rows.add("cli::no_command_points_to_serve", no_command_points_to_serve);
 }
 
@@ -281,6 +285,42 @@ fn inspect() {
     {
         assert!(page.contains(part), "no {part} in {page}");
     }
+}
+
+/// What a load would warn of.
+fn inspect_warns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in std::fs::read_dir(root().join("assets/fable")).expect("Fable") {
+        let file = file.expect("a file");
+        if file.path().is_file() {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
+        }
+    }
+    let written = r#"{"temperature": 99, "eos_token_id": 99999}"#;
+    std::fs::write(folder.path().join("generation_config.json"), written).expect("written");
+    let path = folder.path().to_str().expect("a path");
+    let found = json(&["inspect", path, "--json"]);
+    let warnings = found["warnings"].as_array().expect("warnings");
+    assert_eq!(warnings.len(), 2, "{found}");
+    let page = run(&["inspect", path]).good();
+    for part in ["temperature: must be a number from 0 to 2", "eos_token_id 99999"] {
+        assert!(warnings.iter().any(|w| w.as_str().is_some_and(|w| w.contains(part))), "{found}");
+        let line = page.lines().find(|line| line.contains(part)).expect(part);
+        assert!(line.starts_with("  warning: "), "{line}");
+    }
+    assert_eq!(json(&["inspect", "--json"])["warnings"], serde_json::json!([]));
+}
+
+/// What cannot be kept is no fault, but said once.
+fn no_place_for_pipelines() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("a path");
+    let args = [&["generate", FRANCE, "--cache-dir", path][..], &device(On::Gpu), &QUICK].concat();
+    let ran = run(&args);
+    let told: Vec<_> = ran.err.lines().filter(|line| line.contains(path)).collect();
+    let [line] = told[..] else { panic!("{ran:?}") };
+    assert!(line.starts_with("warning: ") && line.contains("os error"), "{line}");
+    assert_eq!(ran.good(), PARIS);
 }
 
 /// The rows' program sees no display.

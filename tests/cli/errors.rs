@@ -1,12 +1,13 @@
 //! Whatever goes wrong: one message that names cause and remedy, and the right exit code.
 
-use crate::support::program::run;
+use crate::support::program::{QUICK, run};
 use crate::support::{Rows, root};
 use std::net::TcpListener;
 
 pub fn rows(rows: &mut Rows) {
     rows.add("cli::wrong_usage_exits_2", wrong_usage_exits_2);
     rows.add("cli::failures_exit_1_and_say_why", failures_exit_1_and_say_why);
+    rows.add("cli::tokenizers_that_fail_later_are_errors", tokenizer_fails_later);
     rows.add("cli::port_in_use", port_in_use);
 }
 
@@ -22,6 +23,24 @@ fn wrong_usage_exits_2() {
         (&["verify"], "--golden"),
         (&["serve", "--port", "99999"], "65535"),
         (&["sing"], "sing"),
+        // Names and numbers are refused before anything is opened.
+        (&["serve", "--log-level", "verbose"], "off, error, warn, info, debug, trace"),
+        (&["serve", "--log-level", "http"], "`http` is no level"),
+        (&["serve", "--log-level", "info,htpp=off"], "there are http, tilewright"),
+        (&["serve", "--cors-origins", "https://a.example,b.example"], "`b.example`"),
+        (&["serve", "--cors-origins", "*"], "--cors-origins"),
+        (&["generate", "x", "--device", "cpu", "--adapter", "0"], "--adapter 0"),
+        (&["bench", "kernels", "--device", "cpu", "--adapter", "llvm"], "--device cpu"),
+        (&["serve", "--tenant-weight", "a=1,b=2,a=1"], "tenant `a`"),
+        (&["sim", "--tenant-weight", "1=2,tenant-1=3"], "tenant `tenant-1`"),
+        (&["serve", "--batching", "dynamic:8:4000000000"], "an hour"),
+        (&["serve", "--watermark", "500"], "0 to 100"),
+        (&["serve", "--itl-target", "0"], "above 0"),
+        (&["serve", "--queue-max", "99999999"], "--queue-max"),
+        (&["generate", "x", "-m", "no-such.gguf", "--temperature", "9"], "--temperature: must be"),
+        (&["generate", "x", "-m", "no-such.gguf", "--top-p", "nan"], "--top-p: must be"),
+        (&["generate", "x", "-m", "no-such.gguf", "--stop", ""], "--stop: "),
+        (&["chat", "-m", "no-such.gguf", "--repetition-penalty", "0"], "--repetition-penalty: "),
     ] {
         let ran = run(args);
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
@@ -47,7 +66,6 @@ fn failures_exit_1_and_say_why() {
             &["generate", "x", "--device", "cpu", "--swap-memory", "0", "--kv-memory", "9"],
             &["--kv-memory allows 9"],
         ),
-        (&["generate", "x", "--device", "cpu", "--temperature", "9"], &["temperature", "0 to 2"]),
         (&["verify", "--golden", "no-such"], &["no-such"]),
         (&["bench", "model", "--device", "cpu", "--prompt", "9999"], &["9999", "--ctx-size"]),
         (
@@ -71,6 +89,27 @@ fn failures_exit_1_and_say_why() {
         // The cause is told once.
         assert!(error.matches("os error").count() <= 1, "{error}");
     }
+}
+
+/// The loader tries some text; what a tokenizer fails at comes later.
+fn tokenizer_fails_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in ["config.json", "model.safetensors", "tokenizer_config.json"] {
+        let from = root().join("assets/fable").join(file);
+        std::fs::copy(from, folder.path().join(file)).expect("a copy");
+    }
+    let tokenizer = crate::text::panics_at_z().to_string();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer).expect("written");
+    let path = folder.path().to_str().expect("a path");
+    let generate = |prompt: &str| {
+        let lead = ["generate", prompt, "--raw", "-n", "2", "-m", path, "--device", "cpu"];
+        run(&[&lead[..], &QUICK].concat())
+    };
+    generate("A cat").good();
+    let ran = generate("A zoo");
+    let last = ran.err.lines().last().unwrap_or_default();
+    assert!(ran.code == Some(1) && last.starts_with("error: "), "{ran:?}");
+    assert!(last.contains("tokenizer") && !ran.err.contains("panicked"), "{ran:?}");
 }
 
 fn port_in_use() {

@@ -319,7 +319,7 @@ pub fn card() -> ModelCard {
 }
 
 pub fn ids(text: &str) -> Vec<TokenId> {
-    card().tokenizer.encode(text)
+    card().tokenizer.encode(text).unwrap()
 }
 
 /// An engine over the fake runner, its knobs and its clock.

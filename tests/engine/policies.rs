@@ -255,7 +255,7 @@ fn settings_change_while_it_runs() {
     assert_eq!(now, limits());
     world.handle.set_limits(Limits { sequences_max: 2, step_tokens_max: 5, ..now }).unwrap();
     let policies = Policies { order: Order::Shortest, ..Policies::default() };
-    world.handle.set_policies(policies);
+    world.handle.set_policies(policies).unwrap();
     world.step();
     let status = world.handle.status();
     assert_eq!((status.limits.step_tokens_max, status.policies), (5, policies));

@@ -105,7 +105,7 @@ fn limits() -> Limits {
 
 fn requests() -> Vec<GenerateRequest> {
     let words = "one two three four five six seven eight nine ten ".repeat(4);
-    let words = card().tokenizer.encode(&words);
+    let words = card().tokenizer.encode(&words).unwrap();
     let some = |n: usize, prompt: usize, max_tokens: u32| GenerateRequest {
         prompt: words[n..n + prompt].to_vec(),
         max_tokens: Some(max_tokens),
@@ -181,7 +181,9 @@ fn record_as(
         match n {
             3 => handle.cancel(open[0].id()),
             5 => drop(open.swap_remove(2)),
-            7 => handle.set_policies(Policies { order: Order::Priority, ..policies }),
+            7 => handle
+                .set_policies(Policies { order: Order::Priority, ..policies })
+                .expect("may change"),
             9 => handle
                 .set_limits(Limits { sequences_max: 3, step_tokens_max: 24, ..limits() })
                 .expect("within the device's"),

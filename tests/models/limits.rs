@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tilewright::base::{Format, Invariance, KvType, MonotonicClock};
 use tilewright::cpu::CpuDevice;
 use tilewright::engine::{LoadError, LoadOptions, Sizes, load};
-use tilewright::model::{Model, ModelError, Options, self_check};
+use tilewright::model::{Model, ModelError, Options, Spec, self_check};
 use tilewright::record::{Device, DeviceError};
 use tilewright::weights::Weights;
 
@@ -25,6 +25,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("models::does_not_fit", does_not_fit);
     rows.add("models::kv_pool_is_bounded", kv_pool_is_bounded);
     rows.add("models::kv_pool_of_so_many_blocks", kv_pool_of_so_many_blocks);
+    rows.add("models::context_beyond_the_model_is_told", context_beyond);
     rows.add("models::kv_is_halved.cpu", kv_is_halved);
     rows.add("models::self_check_finds_a_fault", self_check_finds_a_fault);
     #[cfg(feature = "gpu")]
@@ -216,6 +217,39 @@ fn halved<D: Device + 'static>(device: Wrapped<D>) -> Result<(u32, u32, Vec<Stri
     let clock = MonotonicClock::default();
     let loaded = load(&weights, Box::new(device), &sizes, &wanted, &clock, &mut |_, _| {})?;
     Ok((loaded.limits.blocks, loaded.limits.context_max, loaded.warnings))
+}
+
+/// Both numbers, and what a sequence may have.
+fn context_beyond() {
+    let warned = |context: u32, kv_memory: u64| {
+        let weights = Checkpoint::fable(1).folder();
+        let wanted = LoadOptions {
+            kv: Some(KvType::F16),
+            kv_memory: Some(kv_memory),
+            context: Some(context),
+            step_tokens: Some(16),
+            ..LoadOptions::default()
+        };
+        let device = CpuDevice::default();
+        let sizes = Sizes::choose(&weights, device.facts(), &wanted).expect("sizes");
+        let clock = MonotonicClock::default();
+        let loaded = load(&weights, Box::new(device), &sizes, &wanted, &clock, &mut |_, _| {});
+        let loaded = loaded.unwrap_or_else(|e| panic!("{e}"));
+        (loaded.limits.context_max, loaded.warnings.join(" "))
+    };
+    let own = Spec::read(&Checkpoint::fable(1).folder()).expect("a spec").context;
+    // A token of this layer takes 256 bytes.
+    let (large, small) = (u64::from(own) * 256, 128 * 256);
+    assert_eq!(warned(own, large), (own, String::new()));
+    let (most, warning) = warned(own + 1, large);
+    let asked = format!("--ctx-size asks for {} tokens, more than the {own} that", own + 1);
+    assert!(most == own && warning.contains(&asked), "{most}: {warning}");
+    let (most, warning) = warned(own, small);
+    assert!(
+        most == 128 && warning.contains("--kv-memory") && warning.ends_with("have 128"),
+        "{warning}"
+    );
+    assert_eq!(warned(128, small), (128, String::new()));
 }
 
 /// Where memory ends with the KV cache, it is halved, with a warning, until it fits; weights stay.

@@ -6,6 +6,7 @@ use crate::weights::build::text;
 use serde_json::{Value, json};
 use tilewright::base::Format;
 use tilewright::model::{Rope, Spec};
+use tilewright::weights::Weights;
 
 pub fn rows(rows: &mut Rows) {
     rows.add("models::rope_theta", theta);
@@ -14,6 +15,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("models::rope_unknown", unknown);
     rows.add("models::rope_settings_are_objects_that_agree", settings_agree);
     rows.add("models::rope_numbers_that_rotate_nothing", senseless_numbers);
+    rows.add("models::rope_numbers_that_are_none", no_numbers);
 }
 
 fn read(change: impl FnOnce(&mut Value)) -> Result<Rope, String> {
@@ -217,4 +219,46 @@ fn senseless_numbers() {
     let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
     let error = Spec::read(&weights).expect_err("0").to_string();
     assert!(error.contains("llama.rope.scaling.factor"), "{error}");
+}
+
+/// NaN and what is too large for a float, under the name of its key.
+fn no_numbers() {
+    for value in [json!(1e39), json!(-1e300), json!("NaN"), json!([2.0, 4.0])] {
+        let linear = json!({"rope_type": "linear", "factor": value});
+        let error = read(|config| config["rope_parameters"] = linear).expect_err("no number");
+        assert!(error.contains("rope_parameters.factor"), "{error}");
+    }
+    // Python writes NaN as a word that JSON does not have.
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = r#"{"rope_scaling": {"rope_type": "linear", "factor": NaN}}"#;
+    std::fs::write(folder.path().join("config.json"), written).expect("written");
+    let error = Weights::open(folder.path()).map(|_| ()).expect_err("NaN").to_string();
+    assert!(error.contains("config.json") && error.contains("line 1"), "{error}");
+    let gguf = |key: &str, value: f32| {
+        let file = Checkpoint::fable(1).gguf(true);
+        let mut file = file.key("llama.rope.scaling.type", STRING, &text("yarn"));
+        let numbers = [("factor", 4.0), ("original_context_length", 512.0), ("attn_factor", 1.0)];
+        for (name, usual) in numbers {
+            let value = if name == key { value } else { usual };
+            file = file.key(&format!("llama.rope.scaling.{name}"), F32, &value.to_le_bytes());
+        }
+        Spec::read(&file.open().unwrap_or_else(|e| panic!("{e}"))).map_err(|e| e.to_string())
+    };
+    gguf("factor", 8.0).unwrap_or_else(|e| panic!("{e}"));
+    for key in ["factor", "original_context_length", "attn_factor"] {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let error = gguf(key, value).expect_err(key);
+            assert!(error.contains(&format!("llama.rope.scaling.{key}")), "{error}");
+        }
+    }
+    for divisor in [f32::NAN, 0.0, -1.0] {
+        let mut divisors = [1f32; 32];
+        divisors[7] = divisor;
+        let bytes = bytemuck::cast_slice(&divisors).to_vec();
+        let stored = Stored { format: Format::F32, shape: vec![32], bytes };
+        let file = append(Checkpoint::fable(1).gguf(true), "rope_freqs.weight", &stored);
+        let weights = file.open().unwrap_or_else(|e| panic!("{e}"));
+        let error = Spec::read(&weights).expect_err("a divisor").to_string();
+        assert!(error.contains("rope_freqs.weight") && error.contains("above 0"), "{error}");
+    }
 }

@@ -10,6 +10,7 @@ use tilewright::sched::NewSequence;
 
 pub fn rows(rows: &mut Rows) {
     rows.add("sched::siblings_share_the_prompt", siblings_share_the_prompt);
+    rows.add("sched::siblings_of_one_token_run_together", siblings_of_one_token);
     rows.add("sched::siblings_at_block_edges", siblings_at_block_edges);
     rows.add("sched::case_37_siblings_in_a_tiny_pool", siblings_in_a_tiny_pool);
 }
@@ -48,6 +49,20 @@ fn siblings_share_the_prompt() {
         assert_eq!((counters.shared_tokens, counters.blocks_copied), (3 * 99, 3));
         world.finish(100);
         right(&world, 0, 4, 100, 20);
+    }
+}
+
+/// Nobody waits for a copy of a prompt that is gone before it could be made.
+fn siblings_of_one_token() {
+    for (policies, others) in [(Policies::default(), (32, 8)), (off(), (0, 40))] {
+        let mut world = World::with(limits(64, 512, 8), policies);
+        submit(&mut world, 0, 4, 40, 1);
+        assert!(world.step());
+        let rows = &world.picture.last_step.rows;
+        let rows: Vec<_> = rows.iter().map(|r| (r.start, r.len)).collect();
+        assert_eq!(rows, [(0, 40), others, others, others]);
+        assert_eq!(world.sched.running(), 0);
+        right(&world, 0, 4, 40, 1);
     }
 }
 

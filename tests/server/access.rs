@@ -6,12 +6,13 @@ use crate::support::Rows;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
-use tilewright::server::ModelState;
+use tilewright::server::{ModelState, WebOrigin};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("server::health_follows_the_model", health_follows_the_model);
     rows.add("server::keys_guard_all_but_health", keys);
     rows.add("server::origins_are_an_explicit_list", origins);
+    rows.add("server::origins_are_as_browsers_send_them", origins_as_sent);
     rows.add("server::request_id_is_echoed", request_id);
 }
 
@@ -80,7 +81,7 @@ fn keys() {
 
 fn origins() {
     let mut setup = Setup::new(script(ids("Hello.")));
-    setup.server.cors_origins = vec!["https://a.example".to_string()];
+    setup.server.cors_origins = vec!["https://a.example".parse().unwrap()];
     setup.server.api_keys = vec!["key".to_string()];
     let host = setup.start();
     let preflight = |origin: &str| {
@@ -104,6 +105,45 @@ fn origins() {
     let none = Host::says("Hello.");
     let reply = with_header(&none, "/v1/models", "origin", b"https://a.example");
     assert!(!reply.headers.contains_key("access-control-allow-origin"));
+}
+
+/// Others would match nothing that a browser sends.
+fn origins_as_sent() {
+    let read = |text: &str| text.parse::<WebOrigin>();
+    for good in [
+        "https://example.org",
+        "http://localhost:3000",
+        "http://127.0.0.1:8421",
+        "http://[::1]:8421",
+        "chrome-extension://abcdefgh",
+        "null",
+    ] {
+        assert!(read(good).is_ok(), "{good}");
+    }
+    for wrong in [
+        "",
+        "*",
+        "example.org",
+        "https://",
+        "https://example.org/",
+        "https://example.org/page",
+        "https://Example.org",
+        "HTTPS://example.org",
+        "https://example.org:443",
+        "http://example.org:80",
+        "http://example.org:",
+        "http://example.org:080",
+        "http://example.org:99999",
+        "http://me@example.org",
+        "http://exa mple.org",
+        "http://[::1",
+        "http://example.org?x",
+        "1http://example.org",
+        "http://bücher.example",
+    ] {
+        let error = read(wrong).expect_err(wrong).to_string();
+        assert!(error.contains(&format!("`{wrong}`")), "{error}");
+    }
 }
 
 fn request_id() {

@@ -8,12 +8,13 @@ use axum::body::Body;
 use axum::http::Request;
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub fn rows(rows: &mut Rows) {
     rows.add("server::openapi_lists_every_route", routes);
     rows.add("server::openapi_lists_every_field", fields);
+    rows.add("server::openapi_lists_what_is_read", fields_read);
     rows.add("server::ten_thousand_requests_from_the_document", ten_thousand);
 }
 
@@ -79,6 +80,78 @@ fn fields() {
         assert!(!lines.contains("is not known"), "{path}: {lines}");
         assert!(lines.contains("http"), "something was logged");
     }
+}
+
+/// Read by routes only to refuse them.
+const REFUSED: [&str; 3] = ["grammar", "functions", "function_call"];
+/// The same in /v1/completions.
+const CHAT_ONLY: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];
+
+/// The other way round: of all names that the server's sources read, those that the document does
+/// not list for a route are told as unknown there.
+fn fields_read() {
+    let names = names_read();
+    assert!(names.len() > 50 && names.contains("cache_salt"), "{names:?}");
+    let document = document();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let Some(schema) = body_schema(&document, &operations["post"]) else { continue };
+        if path == POLICIES {
+            continue;
+        }
+        let completions = path == "/v1/completions";
+        let meant = |name: &&String| {
+            let name = name.as_str();
+            REFUSED.contains(&name) || (completions && CHAT_ONLY.contains(&name))
+        };
+        let listed = schema["properties"].as_object().unwrap();
+        let all: Vec<_> = names.iter().filter(|n| !listed.contains_key(*n) && !meant(n)).collect();
+        // A server tells so many names and no more.
+        for some in all.chunks(40) {
+            let lines = super::host::logged(|| {
+                let mut body = smallest(path);
+                some.iter().for_each(|name| body[name.as_str()] = Value::Null);
+                let reply = Host::says("x").post(path, &body);
+                assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+            });
+            for name in some {
+                let told = lines.contains(&format!(r#"\"{name}\""#));
+                assert!(told, "{path} reads `{name}`, which the document does not list");
+            }
+        }
+    }
+}
+
+/// A request that is right.
+fn smallest(path: &str) -> Value {
+    match path {
+        "/v1/chat/completions" | "/apply-template" => {
+            json!({"messages": [{"role": "user", "content": "x"}]})
+        }
+        "/v1/completions" => json!({"prompt": "x"}),
+        "/v1/embeddings" => json!({"input": "x"}),
+        "/tokenize" => json!({"content": "x"}),
+        "/detokenize" => json!({"tokens": [1]}),
+        other => panic!("what is a request to {other}?"),
+    }
+}
+
+/// Every name that `Fields` is asked for.
+fn names_read() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in std::fs::read_dir(root().join("src/server")).unwrap() {
+        let path = file.unwrap().path();
+        if !path.is_file() {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        for call in text.split("fields.").skip(1) {
+            let Some((method, rest)) = call.split_once("(\"") else { continue };
+            if method.bytes().all(|c| c.is_ascii_lowercase()) && method != "wrong" {
+                names.extend(rest.split('"').next().map(str::to_string));
+            }
+        }
+    }
+    names
 }
 
 fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {

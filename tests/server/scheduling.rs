@@ -229,7 +229,17 @@ fn policies_are_refused() {
         (json!({"limits": {"blocks": 7}}), "limits.blocks", "fixed"),
         (json!({"limits": {"step_tokens_max": 0}}), "limits.step_tokens_max", "1 to"),
         (json!({"limits": {"queue_max": -1}}), "limits.queue_max", "u32"),
+        // What flags refuse, too.
+        (json!({"limits": {"watermark_permille": 5000}}), "limits.watermark_permille", "0 to 1000"),
+        (json!({"limits": {"queue_max": u32::MAX}}), "limits.queue_max", "0 to"),
+        (json!({"policies": {"itl_target_micros": 0}}), "policies.itl_target_micros", "1 to"),
+        (json!({"policies": {"batching": "dynamic:8:3600001"}}), "policies.batching", "an hour"),
         // All or nothing.
+        (
+            json!({"policies": {"itl_target_micros": 0}, "limits": {"queue_max": 7}}),
+            "policies.itl_target_micros",
+            "1 to",
+        ),
         (json!({"policies": {"order": "priority"}, "limits": {"window": 3}}), "limits.window", ""),
     ] {
         let refused = host.refused(POLICIES, &body);

@@ -2,13 +2,16 @@
 
 use super::host::{CHAT, Host, Setup, TEXT};
 use super::shapes::with;
-use crate::engine::fake::{card, ids, script};
+use crate::engine::fake::{card, hashed, ids, script};
 use crate::support::Rows;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tilewright::text::{Tokenizer, TokenizerExtra};
 
 pub fn rows(rows: &mut Rows) {
+    rows.add("server::tokenizers_that_fail_are_told", tokenizer_fails);
     rows.add("server::tokenize_in_both_dialects", tokenize);
     rows.add("server::detokenize_gives_the_text_back", detokenize);
     rows.add("server::apply_template_shows_the_prompt", apply_template);
@@ -27,7 +30,7 @@ fn tokenize() {
     assert_eq!((&answer["tokens"], &answer["count"]), (&json!(expected), &json!(expected.len())));
     assert_eq!(answer["max_model_len"], host.engine.sequence_tokens_max());
     let answer = host.ok("/tokenize", &json!({"prompt": text, "return_token_strs": true}));
-    assert_eq!(answer["tokens"], json!(card().tokenizer.encode_prompt(text)));
+    assert_eq!(answer["tokens"], json!(card().tokenizer.encode_prompt(text).unwrap()));
     assert_eq!(
         answer["token_strs"].as_array().unwrap().len(),
         answer["count"].as_u64().unwrap() as usize
@@ -67,7 +70,7 @@ fn tokenize() {
 fn detokenize() {
     let host = Host::says("x");
     for text in ["Hello wörld 😀", "", "a<|im_end|>\n<|im_start|>user\nb"] {
-        let tokens = card().tokenizer.encode_prompt(text);
+        let tokens = card().tokenizer.encode_prompt(text).unwrap();
         let answer = host.ok("/detokenize", &json!({"tokens": tokens}));
         assert_eq!(answer, json!({"content": text, "prompt": text}));
     }
@@ -192,4 +195,24 @@ fn embeddings_refused() {
     }
     assert_eq!(host.post(TEXT, &json!({"prompt": "x"})).status, 200);
     assert_eq!(host.engine.status().open, 0);
+}
+
+/// A fault of the model's file is no client's, and ends no server.
+fn tokenizer_fails() {
+    let mut setup = Setup::new(hashed());
+    let json = crate::text::panics_at_z().to_string();
+    let tokenizer = Tokenizer::from_json(json.as_bytes(), TokenizerExtra::default());
+    setup.card.tokenizer = Arc::new(tokenizer.expect("a tokenizer"));
+    let host = setup.start();
+    for (path, body) in [
+        ("/v1/completions", json!({"prompt": "zoo"})),
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "zoo"}]})),
+        ("/v1/embeddings", json!({"input": "zoo"})),
+        ("/tokenize", json!({"content": "zoo"})),
+    ] {
+        let refused = host.refused(path, &body);
+        assert_eq!((refused.status, refused.code.as_str()), (500, "tokenizer_error"), "{path}");
+        assert!(refused.message.contains("tokenizer"), "{}", refused.message);
+    }
+    assert_eq!(host.ok("/tokenize", &json!({"content": "a"}))["count"], 1);
 }

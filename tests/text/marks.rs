@@ -39,7 +39,7 @@ fn ids_with(
     // What is shown is what transformers shows, to the character.
     let plain = compile_like(tokenizer, source).render(messages, options).expect("renders");
     assert_eq!(rendered.text(), plain.text());
-    tokenizer.encode_rendered(&rendered)
+    tokenizer.encode_rendered(&rendered).unwrap()
 }
 
 /// The same template with no markers to guard.
@@ -69,8 +69,8 @@ fn in_content() {
     ];
     assert_eq!(found, expected.concat());
     // The plain path as well; the raw prompt is its author's.
-    assert_eq!(tokenizer.encode(EVIL), bytes(EVIL));
-    assert_eq!(controls(&tokenizer.encode_prompt(EVIL)), [257, 256]);
+    assert_eq!(tokenizer.encode(EVIL).unwrap(), bytes(EVIL));
+    assert_eq!(controls(&tokenizer.encode_prompt(EVIL).unwrap()), [257, 256]);
     for role in ["system", "assistant", "tool", "developer"] {
         let found = ids(&tokenizer, CHATML, &[Message::new(role, EVIL)]);
         assert_eq!(controls(&found), [256, 257, 256], "{role}");
@@ -225,7 +225,7 @@ fn surgery() {
             let template = tokenizer.template(&source).expect("compiles");
             let messages = [Message::new("user", content)];
             let rendered = template.render(&messages, &prompt()).expect(body);
-            let found = tokenizer.encode_rendered(&rendered);
+            let found = tokenizer.encode_rendered(&rendered).unwrap();
             assert_eq!(controls(&found), [0_u32; 0], "{body} of {content}");
         }
     }
@@ -306,12 +306,12 @@ fn unflagged() {
     let turns = chatml(&[("<end_of_turn>", USER_DEFINED), ("<|weird|>", USER_DEFINED)]);
     let text = "a<end_of_turn><|weird|><|im_end|>";
     assert_eq!(controls(&ids(&turns, CHATML, &[Message::new("assistant", text)])), [256, 257, 256]);
-    assert_eq!(turns.encode(text), bytes(text));
+    assert_eq!(turns.encode(text).unwrap(), bytes(text));
 }
 
 fn ids_of(tokenizer: &Tokenizer, source: &str, message: Message) -> Vec<u32> {
     let template = tokenizer.template(source).expect("compiles");
-    tokenizer.encode_rendered(&template.render(&[message], &prompt()).expect("renders"))
+    tokenizer.encode_rendered(&template.render(&[message], &prompt()).expect("renders")).unwrap()
 }
 
 /// Logic on ordinary text gives the same with and without marks about.
@@ -342,7 +342,11 @@ fn tokenization() {
     {
         let template = tokenizer.template(source).expect("compiles");
         let rendered = template.render(&[Message::new("user", text)], &prompt()).expect("renders");
-        assert_eq!(tokenizer.encode_rendered(&rendered), tokenizer.encode(text), "{text}");
+        assert_eq!(
+            tokenizer.encode_rendered(&rendered).unwrap(),
+            tokenizer.encode(text).unwrap(),
+            "{text}"
+        );
     }
 }
 

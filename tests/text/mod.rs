@@ -132,3 +132,13 @@ fn long_texts() -> [String; 4] {
 fn bytes(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
+
+/// Fable's tokenizer.json with a map of characters in which all is in order but what follows a `z`,
+/// which lies far outside of it: four bytes of length, 256 units, of which that of `z` is not 0.
+pub fn panics_at_z() -> serde_json::Value {
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&asset("assets/fable/tokenizer.json")).expect("json");
+    let map = format!("AAQA{}egFA{}AAA=", "A".repeat(652), "A".repeat(708));
+    json["normalizer"] = serde_json::json!({"type": "Precompiled", "precompiled_charsmap": map});
+    json
+}

@@ -1,9 +1,11 @@
 //! Encoding, `pre` kinds, BOS, end ids, and files that must be refused.
 
-use super::{CONTROL, USER_DEFINED, asset, built, bytes, chatml, fable, vocab};
+use super::{CONTROL, USER_DEFINED, asset, built, bytes, chatml, fable, panics_at_z, vocab};
 use crate::support::Rows;
 use serde_json::json;
-use tilewright::text::{Message, TextError, Tokenizer, TokenizerExtra, Vocab, token_ids};
+use tilewright::text::{
+    Message, RenderOptions, TextError, Tokenizer, TokenizerExtra, Vocab, token_ids,
+};
 
 pub fn rows(rows: &mut Rows) {
     rows.add("text::fable_encodes_as_hugging_face", fable_encodes_as_hugging_face);
@@ -23,6 +25,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("text::config_values_of_any_shape_parse", config_shapes);
     rows.add("text::broken_tokenizer_json_is_refused", broken_json);
     rows.add("text::panics_of_the_library_are_errors", panics_of_the_library);
+    rows.add("text::panics_of_the_library_at_a_text_are_errors", panics_at_a_text);
     rows.add("text::token_text_and_bytes", token_text);
 }
 
@@ -42,10 +45,10 @@ fn fable_encodes_as_hugging_face() {
     ];
     let tokenizer = fable();
     for (text, ids) in table {
-        assert_eq!(tokenizer.encode(text), *ids, "{text:?}");
+        assert_eq!(tokenizer.encode(text).unwrap(), *ids, "{text:?}");
         assert_eq!(tokenizer.decode(ids), *text);
     }
-    assert_eq!(tokenizer.encode_prompt("a<|im_end|>b"), [67, 2, 68]);
+    assert_eq!(tokenizer.encode_prompt("a<|im_end|>b").unwrap(), [67, 2, 68]);
     assert_eq!(tokenizer.vocab_size(), 1551);
     assert_eq!(tokenizer.token_id("<|im_end|>"), Some(2));
     assert_eq!(tokenizer.eos_text(), "<|im_end|>");
@@ -63,7 +66,7 @@ fn fable_prompt_lengths() {
     for case in cases {
         let user = Message::new("user", case["user"].as_str().expect("user"));
         let rendered = template.render(&[user], &options).expect("rendered");
-        let ids = tokenizer.encode_rendered(&rendered);
+        let ids = tokenizer.encode_rendered(&rendered).unwrap();
         assert_eq!(ids.len() as u64, case["prompt_tokens"].as_u64().expect("count"));
         let answer: Vec<u32> = case["ids_and_margins"]
             .as_array()
@@ -115,8 +118,8 @@ fn pre_kinds_split() {
     assert_eq!(built(vocab("gpt-4o", &[], &[])).split("a!\n/b"), ["a", "!\n/", "b"]);
     assert_eq!(built(vocab("llama-bpe", &[], &[])).split("a!\n/b"), ["a", "!\n", "/b"]);
     // qwen2 composes characters first, as its own tokenizer does.
-    assert_eq!(built(vocab("qwen2", &[], &[])).encode("e\u{301}"), bytes("é"));
-    assert_eq!(built(vocab("llama-bpe", &[], &[])).encode("e\u{301}"), bytes("e\u{301}"));
+    assert_eq!(built(vocab("qwen2", &[], &[])).encode("e\u{301}").unwrap(), bytes("é"));
+    assert_eq!(built(vocab("llama-bpe", &[], &[])).encode("e\u{301}").unwrap(), bytes("e\u{301}"));
 }
 
 fn error(vocab: Vocab) -> TextError {
@@ -164,14 +167,14 @@ fn whole_pieces() {
         let mut vocab = vocab(pre, &["a b"], &[]);
         vocab.tokens.push("abc".into());
         vocab.token_types.push(1);
-        assert_eq!(built(vocab).encode("abc"), ids, "{pre}");
+        assert_eq!(built(vocab).encode("abc").unwrap(), ids, "{pre}");
     }
 }
 
 fn user_defined_pieces() {
     let added = [("  ", USER_DEFINED), ("    ", USER_DEFINED), ("<code>", USER_DEFINED)];
     let tokenizer = built(vocab("gpt2", &[], &added));
-    let ids = tokenizer.encode("a  b and    c<code>");
+    let ids = tokenizer.encode("a  b and    c<code>").unwrap();
     let mut expected = bytes("a");
     expected.push(256);
     expected.extend(bytes("b and"));
@@ -196,13 +199,13 @@ fn added_token_flags() {
         Tokenizer::from_json(json.to_string().as_bytes(), TokenizerExtra::default()).expect("ok");
     let plain = fable();
     let cat = |parts: &[&[u32]]| parts.concat();
-    let (a, b) = (plain.encode("a"), plain.encode("b"));
-    assert_eq!(tokenizer.encode("a  [L]b"), cat(&[&a, &[1551], &b]));
-    assert_eq!(tokenizer.encode("a[R] \n b"), cat(&[&a, &[1552], &b]));
-    assert_eq!(tokenizer.encode("a[R] [L]b"), cat(&[&a, &[1552, 1551], &b]));
-    assert_eq!(tokenizer.encode("word"), [1553]);
-    assert_eq!(tokenizer.encode("words"), plain.encode("words"));
-    assert_eq!(tokenizer.encode("_word"), plain.encode("_word"));
+    let (a, b) = (plain.encode("a").unwrap(), plain.encode("b").unwrap());
+    assert_eq!(tokenizer.encode("a  [L]b").unwrap(), cat(&[&a, &[1551], &b]));
+    assert_eq!(tokenizer.encode("a[R] \n b").unwrap(), cat(&[&a, &[1552], &b]));
+    assert_eq!(tokenizer.encode("a[R] [L]b").unwrap(), cat(&[&a, &[1552, 1551], &b]));
+    assert_eq!(tokenizer.encode("word").unwrap(), [1553]);
+    assert_eq!(tokenizer.encode("words").unwrap(), plain.encode("words").unwrap());
+    assert_eq!(tokenizer.encode("_word").unwrap(), plain.encode("_word").unwrap());
 }
 
 fn bos_once() {
@@ -214,7 +217,7 @@ fn bos_once() {
         let template = tokenizer.template(source).expect("template");
         let message = Message::new("user", "<bos>");
         let rendered = template.render(&[message], &super::template::prompt()).expect("rendered");
-        tokenizer.encode_rendered(&rendered)
+        tokenizer.encode_rendered(&rendered).unwrap()
     };
     let text = bytes("<bos>");
     let expected = [&[256][..], &text].concat();
@@ -223,11 +226,11 @@ fn bos_once() {
     assert_eq!(chat(&with, "{{ messages[0].content }}"), expected);
     assert_eq!(chat(&without, "{{ bos_token }}{{ messages[0].content }}"), expected);
     assert_eq!(chat(&without, "{{ messages[0].content }}"), text);
-    assert_eq!(with.encode_prompt("a"), [256, 97]);
-    assert_eq!(with.encode_prompt("<bos>a"), [256, 97]);
-    assert_eq!(with.encode_prompt(""), [256]);
-    assert_eq!(without.encode_prompt("a"), [97]);
-    assert_eq!(with.encode("a"), [97]);
+    assert_eq!(with.encode_prompt("a").unwrap(), [256, 97]);
+    assert_eq!(with.encode_prompt("<bos>a").unwrap(), [256, 97]);
+    assert_eq!(with.encode_prompt("").unwrap(), [256]);
+    assert_eq!(without.encode_prompt("a").unwrap(), [97]);
+    assert_eq!(with.encode("a").unwrap(), [97]);
 }
 
 fn bos_default() {
@@ -260,24 +263,24 @@ fn json_bos() {
     let tokenizer = of(&json, None);
     assert_eq!(tokenizer.bos(), Some(1));
     // No EOS: a prompt is there to be continued.
-    assert_eq!(tokenizer.encode_prompt("a"), [1, 67]);
-    assert_eq!(tokenizer.encode_prompt("<|im_start|>a"), [1, 67]);
-    assert_eq!(of(&json, Some(false)).encode_prompt("a"), [67]);
+    assert_eq!(tokenizer.encode_prompt("a").unwrap(), [1, 67]);
+    assert_eq!(tokenizer.encode_prompt("<|im_start|>a").unwrap(), [1, 67]);
+    assert_eq!(of(&json, Some(false)).encode_prompt("a").unwrap(), [67]);
 }
 
 fn nothing_to_encode() {
     let tokenizer = chatml(&[]);
-    assert_eq!(tokenizer.encode(""), [0_u32; 0]);
-    assert_eq!(tokenizer.encode_prompt(""), [0_u32; 0]);
+    assert_eq!(tokenizer.encode("").unwrap(), [0_u32; 0]);
+    assert_eq!(tokenizer.encode_prompt("").unwrap(), [0_u32; 0]);
     assert_eq!(tokenizer.decode(&[]), "");
     // An empty message is still a turn; no message is only what the template writes.
     let template = tokenizer.template(super::template::CHATML).expect("template");
     let options = Default::default();
     let turn = template.render(&[Message::new("user", "")], &options).expect("rendered");
     let expected = [&[256][..], &bytes("user\n"), &[257, 10]].concat();
-    assert_eq!(tokenizer.encode_rendered(&turn), expected);
+    assert_eq!(tokenizer.encode_rendered(&turn).unwrap(), expected);
     let none = template.render(&[], &options).expect("rendered");
-    assert_eq!(tokenizer.encode_rendered(&none), [0_u32; 0]);
+    assert_eq!(tokenizer.encode_rendered(&none).unwrap(), [0_u32; 0]);
 }
 
 fn stop_ids() {
@@ -388,6 +391,24 @@ fn panics_of_the_library() {
         let error = error.expect_err(at).to_string();
         assert!(error.starts_with("tokenizer.json: "), "{at}: {error}");
     }
+}
+
+/// The same at a later text than the loader tries.
+fn panics_at_a_text() {
+    let json = panics_at_z().to_string();
+    let tokenizer = Tokenizer::from_json(json.as_bytes(), TokenizerExtra::default()).expect("ok");
+    let tokenizer = std::sync::Arc::new(tokenizer);
+    assert_eq!(tokenizer.encode("a").unwrap().len(), 1);
+    let template = tokenizer.template("{{ messages[0].content }}").expect("a template");
+    let rendered = template.render(&[Message::new("user", "zoo")], &RenderOptions::default());
+    for wrong in [
+        tokenizer.encode("a zoo"),
+        tokenizer.encode_prompt("zoo"),
+        tokenizer.encode_rendered(&rendered.expect("renders")),
+    ] {
+        assert!(matches!(wrong, Err(TextError::Encode(ref why)) if !why.is_empty()), "{wrong:?}");
+    }
+    assert_eq!(tokenizer.encode("a").unwrap().len(), 1, "it goes on");
 }
 
 fn token_text() {
