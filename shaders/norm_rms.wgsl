@@ -2,8 +2,10 @@
 // source(r) = step[rows_at + r] when gathering (the rows whose logits are wanted), else r.
 //
 // x: [..][x_stride/4] vec4   w: [dim/4] vec4   y: [rows][y_stride/4] vec4   dim is a multiple of 4.
+// How y is written is the variant's `end`.
 
 #import rms
+#import end
 
 struct Params {
     rows: u32,
@@ -22,7 +24,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> w: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
-@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
@@ -41,12 +42,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         sum = add_squares(sum, x[base + i]);
     }
     let scale = inverse_rms(sum, local.x, p.dim, p.eps);
-    let to = r * (p.y_stride / 4u);
-    for (var i = local.x; i < vectors; i += WG) {
-        var out = (x[base + i] * scale) * (w[i] + p.offset);
-        if (p.accumulate == 1u) {
-            out += y[to + i];
-        }
-        y[to + i] = out;
-    }
+    write_row(r * (p.y_stride / 4u), base, scale, local.x);
 }

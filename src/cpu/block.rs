@@ -1,6 +1,7 @@
 //! Twins of `norm_rms`, `norm_qk`, `rope_kv`, `act_glu` and `soft_cap`.
 
 use super::Launch;
+use super::dots::pack_row;
 use super::kv::Layout;
 use crate::kernels::block::{ActGluParams, NormParams, NormQkParams, RopeKvParams, SoftCapParams};
 
@@ -14,16 +15,23 @@ pub fn norm_rms(launch: &mut Launch<'_>) {
     let p: NormParams = launch.params();
     let (x, w, meta) = (launch.read[0], launch.read[1], launch.read[2]);
     let (x, w): (&[f32], &[f32]) = (bytemuck::cast_slice(x), bytemuck::cast_slice(w));
-    let y: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
+    let packed = launch.variant.imports["end"] == "norm_bytes";
     let dim = p.dim as usize;
+    let mut normed = vec![0.0; dim.next_multiple_of(32)];
     for r in 0..p.rows as usize {
         let source = if p.gather == 1 { meta[p.rows_at as usize + r] as usize } else { r };
         let from = &x[source * p.x_stride as usize..][..dim];
         let scale = inverse_rms(from, p.eps);
-        let to = &mut y[r * p.y_stride as usize..][..dim];
-        for ((to, from), w) in to.iter_mut().zip(from).zip(w) {
-            let value = (from * scale) * (w + p.offset);
-            *to = if p.accumulate == 1 { *to + value } else { value };
+        for ((value, from), w) in normed.iter_mut().zip(from).zip(w) {
+            *value = (from * scale) * (w + p.offset);
+        }
+        let to = &mut launch.write[0][r * p.y_stride as usize..];
+        if packed {
+            pack_row(&normed, to);
+            continue;
+        }
+        for (to, value) in bytemuck::cast_slice_mut(&mut to[..dim]).iter_mut().zip(&normed) {
+            *to = if p.accumulate == 1 { *to + value } else { *value };
         }
     }
 }

@@ -34,12 +34,17 @@ pub fn mul_pack(launch: &mut Launch<'_>) {
     let p: PackParams = launch.params();
     let x: &[f32] = bytemuck::cast_slice(launch.read[0]);
     let y = &mut launch.write[0];
+    let values = p.k_blocks as usize * 32;
     for row in 0..p.rows as usize {
-        let from = x[row * p.x_stride as usize..].chunks_exact(32);
-        let to = y[row * p.y_stride as usize..].chunks_exact_mut(12);
-        for (x, y) in from.zip(to).take(p.k_blocks as usize) {
-            pack(x, y);
-        }
+        let from = &x[row * p.x_stride as usize..][..values];
+        pack_row(from, &mut y[row * p.y_stride as usize..]);
+    }
+}
+
+/// Whole k-blocks of x, packed.
+pub(super) fn pack_row(x: &[f32], y: &mut [u32]) {
+    for (x, y) in x.chunks_exact(32).zip(y.chunks_exact_mut(12)) {
+        pack(x, y);
     }
 }
 

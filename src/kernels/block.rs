@@ -1,7 +1,7 @@
 //! The kernels around the products of a transformer block: norms, RoPE with KV write, gate.
 
 use super::{Kernel, fold_grid, named};
-use crate::base::KvType;
+use crate::base::{Activations, KvType};
 use crate::record::{Binding, Facts, Recording};
 
 #[repr(C)]
@@ -33,6 +33,9 @@ pub struct NormRms {
     pub rows_at: Option<u32>,
     pub y: Binding,
     pub y_stride: u32,
+    /// How rows of `y` are written: as they are, or as [`super::mul::Pack`] packs them, which
+    /// nothing can be added to. Their stride is in words then.
+    pub taken: Activations,
     pub eps: f32,
     /// Added to every weight (1 for families that store `w - 1`).
     pub offset: f32,
@@ -42,7 +45,13 @@ pub struct NormRms {
 
 impl NormRms {
     pub fn record(&self, facts: &Facts, recording: &mut Recording) {
-        let variant = named(if facts.software() { "norm_rms.w8" } else { "norm_rms.w64" });
+        assert!(!self.accumulate || self.taken == Activations::F32, "bytes do not add up");
+        let variant = named(match (self.taken, facts.software()) {
+            (Activations::F32, true) => "norm_rms.w8",
+            (Activations::F32, false) => "norm_rms.w64",
+            (Activations::Int8, true) => "norm_rms.int8.w8",
+            (Activations::Int8, false) => "norm_rms.int8.w64",
+        });
         let grid = fold_grid(self.rows, facts);
         let params = NormParams {
             rows: self.rows,

@@ -165,27 +165,13 @@ impl Model {
         assert!(!batch.logits || count <= at_once, "logits of {count} rows do not fit at once");
         for first in (0..count).step_by(at_once as usize) {
             let rows = at_once.min(count - first);
-            NormRms {
-                rows,
-                dim: spec.hidden,
-                x: s.x,
-                x_stride: stride(spec.hidden),
-                w: self.final_norm,
-                meta: s.meta,
-                rows_at: Some(meta.rows + first),
-                y: s.last,
-                y_stride: stride(spec.hidden),
-                eps: spec.norm_eps,
-                offset: spec.norm_offset,
-                accumulate: false,
-            }
-            .record(&self.facts, out);
+            let norm = self.norm_of(rows, (s.x, self.final_norm, s.last));
+            let norm = NormRms { rows_at: Some(meta.rows + first), ..norm };
+            let last = self.normed_operand(norm, [self.head.format], out);
             let to = BlockEnd {
                 scale: spec.logit_scale,
                 ..BlockEnd::plain(s.logits, stride(spec.vocab))
             };
-            let last = (s.last, stride(spec.hidden));
-            let last = self.operand([self.head.format], rows, last, spec.hidden, out);
             self.product(&self.head, None, rows, last, to, out);
             if let Some(cap) = spec.logit_cap {
                 SoftCap { cap, count: rows * stride(spec.vocab), x: s.logits }
@@ -227,21 +213,8 @@ impl Model {
         if rows == 0 {
             return;
         }
-        NormRms {
-            rows,
-            dim: self.spec.hidden,
-            x: s.x,
-            x_stride: row,
-            w: self.final_norm,
-            meta: s.meta,
-            rows_at: Some(meta.hidden),
-            y: s.h,
-            y_stride: row,
-            eps: self.spec.norm_eps,
-            offset: self.spec.norm_offset,
-            accumulate: false,
-        }
-        .record(&self.facts, out);
+        let norm = self.norm_of(rows, (s.x, self.final_norm, s.h));
+        NormRms { rows_at: Some(meta.hidden), ..norm }.record(&self.facts, out);
         out.download(Binding { bytes: u64::from(rows) * u64::from(row) * 4, ..s.h });
     }
 

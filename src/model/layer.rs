@@ -9,7 +9,7 @@ use crate::base::{Activations, Format};
 use crate::kernels::attn::Attn;
 use crate::kernels::block::{ActGlu, Gate, NormQk, NormRms, RopeKv, RopeKvParams};
 use crate::kernels::experts::{Experts, MoeCombine, MoeRoute, MulExpert, MulHeads, Route};
-use crate::kernels::mul::{Matrix, Mul, Pack, activations};
+use crate::kernels::mul::{Matrix, Mul, Pack, activations, packed_stride};
 use crate::record::{Binding, Recording};
 
 /// Where a product goes, values between its rows, whether it adds to what is there, its factor, and
@@ -49,11 +49,16 @@ impl Model {
     pub(super) fn layer(&self, l: usize, tokens: u32, meta: &Meta, out: &mut Recording) {
         let layer = &self.layers[l];
         self.attention(l, layer, tokens, meta, out);
-        let h = self.normed(layer.ffn_norm, tokens, out);
         let to = self.block_end(layer.ffn_post_norm);
         match &layer.ffn {
-            FeedForward::Dense(gated) => self.gated(gated, tokens, h, to, out),
-            FeedForward::Mixture(mixture) => self.mixture(mixture, tokens, h, to, out),
+            FeedForward::Dense(gated) => {
+                let h = self.normed_for(&gated.gate_up, layer.ffn_norm, tokens, out);
+                self.gated(gated, tokens, h, to, out);
+            }
+            FeedForward::Mixture(mixture) => {
+                let h = self.normed(layer.ffn_norm, tokens, out);
+                self.mixture(mixture, tokens, h, to, out);
+            }
         }
         self.post_norm(layer.ffn_post_norm, tokens, out);
     }
@@ -64,6 +69,40 @@ impl Model {
         let Some(w) = w else { return s.x };
         self.norm(tokens, (s.x, w, s.h), false, out);
         s.h
+    }
+
+    /// The same for the products of `linear`.
+    fn normed_for(
+        &self,
+        linear: &Linear,
+        w: Option<Binding>,
+        tokens: u32,
+        out: &mut Recording,
+    ) -> Operand {
+        let (s, row) = (&self.scratch, stride(self.spec.hidden));
+        let Some(w) = w else { return self.operand_of(linear, tokens, (s.x, row), out) };
+        let formats = linear.w.iter().map(|w| w.format);
+        self.normed_operand(self.norm_of(tokens, (s.x, w, s.h)), formats, out)
+    }
+
+    /// Rows of `norm` that matrices of these formats are about to read: where all take bytes, the
+    /// norm packs its rows itself. What is packed is good until the next rows are.
+    pub(super) fn normed_operand(
+        &self,
+        norm: NormRms,
+        formats: impl IntoIterator<Item = Format> + Clone,
+        out: &mut Recording,
+    ) -> Operand {
+        let (rows, x, stride, cols) = (norm.rows, norm.y, norm.y_stride, norm.dim);
+        if !formats.clone().into_iter().all(|format| self.takes_bytes(format)) {
+            norm.record(&self.facts, out);
+            return self.operand(formats, rows, (x, stride), cols, out);
+        }
+        let y = self.scratch.packed;
+        NormRms { y, y_stride: packed_stride(cols), taken: Activations::Int8, ..norm }
+            .record(&self.facts, out);
+        // No product reads them as they are.
+        Operand { x, stride, packed: Some(y) }
     }
 
     /// Where a block's last product goes: to the residual, or to its post-norm.
@@ -91,26 +130,34 @@ impl Model {
         accumulate: bool,
         out: &mut Recording,
     ) {
-        let row = stride(self.spec.hidden);
+        NormRms { accumulate, ..self.norm_of(rows, (x, w, y)) }.record(&self.facts, out);
+    }
+
+    /// The norm `w` of `rows` rows as wide as the residual.
+    pub(super) fn norm_of(&self, rows: u32, (x, w, y): (Binding, Binding, Binding)) -> NormRms {
         NormRms {
             rows,
             dim: self.spec.hidden,
             x,
-            x_stride: row,
+            x_stride: stride(self.spec.hidden),
             w,
             meta: self.scratch.meta,
             rows_at: None,
             y,
-            y_stride: row,
+            y_stride: stride(self.spec.hidden),
+            taken: Activations::F32,
             eps: self.spec.norm_eps,
             offset: self.spec.norm_offset,
-            accumulate,
+            accumulate: false,
         }
-        .record(&self.facts, out);
+    }
+
+    pub(super) fn takes_bytes(&self, format: Format) -> bool {
+        activations(format, self.options.activations) == Activations::Int8
     }
 
     /// Rows that matrices of these formats are about to read, `cols` values at `stride`. What is
-    /// packed is good until the next call.
+    /// packed is good until the next rows are.
     pub(super) fn operand(
         &self,
         formats: impl IntoIterator<Item = Format>,
@@ -120,8 +167,7 @@ impl Model {
         out: &mut Recording,
     ) -> Operand {
         let y = self.scratch.packed;
-        let taken = |format| activations(format, self.options.activations);
-        let bytes = formats.into_iter().any(|format| taken(format) == Activations::Int8);
+        let bytes = formats.into_iter().any(|format| self.takes_bytes(format));
         if bytes {
             Pack { rows, cols, x, x_stride, y }.record(&self.facts, out);
         }
@@ -164,16 +210,18 @@ impl Model {
     fn attention(&self, l: usize, layer: &Layer, tokens: u32, meta: &Meta, out: &mut Recording) {
         let (s, spec, cache) = (&self.scratch, &self.spec, &self.caches[l]);
         let row = QkvRow::of(spec);
-        let h = (self.normed(layer.attention_norm, tokens, out), stride(spec.hidden));
         match &layer.attention {
             Attention::Heads { qkv, norms } => {
-                let h = self.operand_of(qkv, tokens, h, out);
+                let h = self.normed_for(qkv, layer.attention_norm, tokens, out);
                 self.mul(qkv, tokens, h, BlockEnd::plain(s.qkv, row.stride), out);
                 if let Some(norms) = norms {
                     self.norm_qk(*norms, tokens, out);
                 }
             }
-            latent => self.latent_qk(latent, tokens, h, out),
+            latent => {
+                let h = self.normed(layer.attention_norm, tokens, out);
+                self.latent_qk(latent, tokens, (h, stride(spec.hidden)), out);
+            }
         }
         self.rope_kv(l, cache, tokens, meta, out);
         Attn {
@@ -335,9 +383,8 @@ impl Model {
         .record(&self.facts, out);
     }
 
-    fn gated(&self, f: &Gated, tokens: u32, h: Binding, to: BlockEnd, out: &mut Recording) {
+    fn gated(&self, f: &Gated, tokens: u32, h: Operand, to: BlockEnd, out: &mut Recording) {
         let s = &self.scratch;
-        let h = self.operand_of(&f.gate_up, tokens, (h, stride(self.spec.hidden)), out);
         if f.gate_up.in_turns {
             let gated = BlockEnd::plain(s.gated, stride(f.dim));
             self.mul(&f.gate_up, tokens, h, BlockEnd { gate: Some(self.act()), ..gated }, out);
@@ -409,6 +456,7 @@ impl Model {
         }
         .record(&self.facts, out);
         if let Some(shared) = &m.shared {
+            let h = self.operand_of(&shared.gate_up, tokens, (h, stride(hidden)), out);
             self.gated(shared, tokens, h, BlockEnd { accumulate: true, ..to }, out);
         }
     }

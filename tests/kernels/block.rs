@@ -1,9 +1,11 @@
 //! `norm_rms`, `norm_qk` and `act_glu` against f64.
 
 use super::lab::{Draws, Lab, Wanted, compare, same_bits, side_by_side};
+use super::packed;
 use crate::support::On;
 use tilewright::kernels::block::{ActGlu, Gate, NormParams, NormQkParams, SoftCap};
-use tilewright::kernels::variants;
+use tilewright::kernels::mul::packed_stride;
+use tilewright::kernels::variants::{self, Variant};
 use tilewright::record::Recording;
 
 /// Allowed relative error of a normed value: its sum, a root, two products.
@@ -107,7 +109,7 @@ pub fn norm_rms(on: On) {
     for dim in [4, 36, 132, 576, 1028] {
         for (index, rows) in TOKENS.into_iter().enumerate() {
             let norm = Norm::new(dim, rows, index % 2 == 1, &mut draws);
-            for variant in lab.variants("norm_rms") {
+            for variant in rows_variants(&lab, "norm_rows") {
                 let what = format!("{} of {rows} x {dim}, seed {SEED:#x}", variant.name);
                 let y = norm.run(&variant.name, 0..rows as usize, &mut lab);
                 compare(&y, &norm.wanted()).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -119,6 +121,52 @@ pub fn norm_rms(on: On) {
                 let (mut bad, wanted) = (y, norm.wanted());
                 bad[last * stride] += 4.0 * wanted[last * stride].within as f32;
                 assert!(compare(&bad, &wanted).is_err(), "a planted fault in {what}");
+            }
+            lab.clear();
+        }
+    }
+}
+
+fn rows_variants(lab: &Lab, end: &str) -> Vec<&'static Variant> {
+    let mut all = lab.variants("norm_rms");
+    all.retain(|v| v.imports["end"] == end);
+    assert_eq!(all.len(), 2, "variants that end with {end}");
+    all
+}
+
+/// A norm that packs its rows leaves what `mul_pack` makes of the rows of one that does not.
+pub fn norm_bytes(on: On) {
+    let mut lab = Lab::open(on);
+    let mut draws = Draws::new(SEED);
+    for dim in [4u32, 36, 132, 576, 1028] {
+        for (index, rows) in TOKENS.into_iter().enumerate() {
+            let mut norm = Norm::new(dim, rows, index % 2 == 1, &mut draws);
+            norm.params.accumulate = 0;
+            let (stride, words) = (norm.params.y_stride as usize, packed_stride(dim) as usize);
+            let cols = dim.next_multiple_of(32);
+            for variant in rows_variants(&lab, "norm_bytes") {
+                let what = format!("{} of {rows} x {dim}, seed {SEED:#x}", variant.name);
+                norm.params.y_stride = stride as u32;
+                let y = norm.run(&variant.name.replace(".int8", ""), 0..rows as usize, &mut lab);
+                let mut x = vec![0.0; (rows * cols) as usize];
+                for (x, y) in x.chunks_exact_mut(cols as usize).zip(y.chunks_exact(stride)) {
+                    x[..dim as usize].copy_from_slice(&y[..dim as usize]);
+                }
+                let wanted = packed::run(&x, rows, cols, cols, &mut lab);
+                norm.params.y_stride = words as u32;
+                let found = norm.run(&variant.name, 0..rows as usize, &mut lab);
+                let alone = norm.run(&variant.name, rows as usize - 1..rows as usize, &mut lab);
+                let used = cols as usize / 32 * 12;
+                for (row, found) in found.chunks_exact(words).enumerate() {
+                    let bits = |v: &f32| v.to_bits();
+                    let (used, rest) = found.split_at(used);
+                    let wanted = &wanted[row * words..][..used.len()];
+                    let used: Vec<_> = used.iter().map(bits).collect();
+                    assert_eq!(used, wanted, "{what}, row {row}");
+                    assert!(rest.iter().all(|v| *v == UNTOUCHED), "{what}: behind row {row}");
+                }
+                same_bits(&alone, &found[(rows as usize - 1) * words..])
+                    .unwrap_or_else(|e| panic!("{what}, last row alone: {e}"));
             }
             lab.clear();
         }

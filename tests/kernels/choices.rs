@@ -153,21 +153,24 @@ fn products(format: Format, taken: Activations, facts: &Facts, seen: &mut BTreeS
 fn norms(rows: u32, facts: &Facts, recording: &mut Recording) {
     let [x, w, meta, y, k_weight] = bindings();
     let (eps, offset) = (0.0, 0.0);
-    NormRms {
-        rows,
-        dim: 64,
-        x,
-        x_stride: 64,
-        w,
-        meta,
-        rows_at: None,
-        y,
-        y_stride: 64,
-        eps,
-        offset,
-        accumulate: false,
+    for taken in [Activations::F32, Activations::Int8] {
+        NormRms {
+            rows,
+            dim: 64,
+            x,
+            x_stride: 64,
+            w,
+            meta,
+            rows_at: None,
+            y,
+            y_stride: 64,
+            taken,
+            eps,
+            offset,
+            accumulate: false,
+        }
+        .record(facts, recording);
     }
-    .record(facts, recording);
     NormQk {
         tokens: rows,
         x,

@@ -46,6 +46,7 @@ pub fn rows(rows: &mut Rows) {
         }
         for (kernel, body) in [
             ("norm_rms", block::norm_rms as fn(On)),
+            ("norm_rms.int8", block::norm_bytes),
             ("mul_pack", packed::check),
             ("norm_qk", block::norm_qk),
             ("rope_kv", rope::rope_kv),

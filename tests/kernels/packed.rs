@@ -50,7 +50,7 @@ pub fn pack(x: &[f32], cols: usize, x_stride: usize) -> (Vec<u32>, Vec<f32>) {
     (words, values)
 }
 
-fn run(x: &[f32], rows: u32, cols: u32, x_stride: u32, lab: &mut Lab) -> Vec<u32> {
+pub fn run(x: &[f32], rows: u32, cols: u32, x_stride: u32, lab: &mut Lab) -> Vec<u32> {
     let untouched = vec![7; (rows * packed_stride(cols)) as usize];
     let (x, y) = (lab.floats(x), lab.words(&untouched));
     let mut recording = Recording::default();

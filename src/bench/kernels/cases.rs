@@ -2,7 +2,7 @@
 
 use super::lab::Lab;
 use super::{KernelBench, KernelMeasured};
-use crate::base::KvType;
+use crate::base::{Activations, KvType};
 use crate::bench::Shape;
 use crate::kernels::attn::{self, Attn, AttnRow, AttnWork, Heads};
 use crate::kernels::block::{ActGlu, Gate, NormRms, RopeKv, RopeKvParams};
@@ -171,6 +171,7 @@ impl KernelBench {
                 rows_at: None,
                 y,
                 y_stride: stride(dim),
+                taken: Activations::F32,
                 eps: 1e-5,
                 offset: 0.0,
                 accumulate: false,
