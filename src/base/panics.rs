@@ -8,8 +8,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` returns, or what its panic said. Its state is gone then, so what it borrows must
-/// not be used after a panic.
+/// What `work` returns, or what its panic said. Its state is gone then, so what it was
+/// changing must not be used after a panic.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -31,7 +31,7 @@ impl Strip<'_> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[target_feature(enable = "avx2,fma")]
     fn run_avx2(&self) -> Sums {
         self.sum::<true>()
     }

@@ -9,8 +9,8 @@ pub const LANES: usize = 16;
 /// The values of one k-block of `LANES` rows: `[value][row]`.
 pub type Tile = [[f32; LANES]; 32];
 
-/// Words of one k-block of `LANES` rows: `[word][row]`. Kept from block to block by whoever decodes,
-/// for clearing it takes longer than filling it.
+/// Words of one k-block of `LANES` rows: `[word][row]`. Kept from block to block by whoever
+/// decodes, for clearing it takes longer than filling it.
 pub type Quants = [[u32; LANES]; 32];
 
 /// The stream words of one k-block of `LANES` rows.
@@ -73,7 +73,7 @@ impl Streams<'_> {
         Words { quants, scales, rows: self.rows, count, part }
     }
 
-    /// Decodes k-block `kb` of rows `first..first + count`; the other lanes are left alone.
+    /// Decodes k-block `kb` of rows `first..first + count`; other lanes mean nothing.
     #[inline(always)]
     pub fn decode(
         &self,

@@ -5,7 +5,7 @@ use super::card::ModelCard;
 use super::device_runner::DeviceRunner;
 use super::runner_api::{RunError, Runner};
 use super::sampling::{GenerateRequest, SamplingDefaults};
-use crate::base::{Activations, BlockId, Clock, Invariance, KvType, Limits, TokenId};
+use crate::base::{Activations, BlockId, Clock, Invariance, KvType, Limits, LimitsError, TokenId};
 use crate::model::{Batch, Budget, Model, ModelError, Options, Progress, Spec, self_check};
 use crate::record::{Device, DeviceError, Facts, Recording};
 use crate::sched::BlockSwap;
@@ -42,6 +42,8 @@ pub enum LoadError {
          --kv-memory allows {allowed}"
     )]
     NoBlocks { block_size: u32, bytes: u64, allowed: u64 },
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
 }
 
 /// What a user may choose; `None` is the default named at the field.
@@ -232,6 +234,7 @@ pub async fn load_async(
         window: model.spec.widest_window(),
         ..Limits::default()
     };
+    limits.check()?;
     let mut runner = DeviceRunner::new(model, device);
     let block_picos = measure_swap(&mut runner, &limits, clock).await?;
     let (spec, kv) = (&runner.model().spec, runner.model().options.kv);
@@ -270,7 +273,11 @@ fn warn_of(
         let own = model.spec.context;
         let why = match asked > own {
             true => format!("the {own} that the model was trained for"),
-            false => "the KV cache holds (--kv-memory makes it larger)".to_string(),
+            false => {
+                "the KV cache holds (--kv-memory makes it larger, as far as the device's buffers \
+                      go)"
+                .to_string()
+            }
         };
         let most = model.options.context_max;
         warnings.push(format!(

@@ -125,7 +125,7 @@ pub enum Bench {
 /// Where the model runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DeviceChoice {
-    /// The best adapter; the processor if there is none.
+    /// The best GPU; the processor if there is none, or only software that imitates one.
     Auto,
     /// An adapter, or an error.
     Gpu,
@@ -266,7 +266,8 @@ pub struct ServeArgs {
     /// Origins that browsers may call from, separated by commas [default: none].
     #[arg(long, alias = "allowed-origins", value_delimiter = ',', value_name = "ORIGIN")]
     #[arg(env = "TILEWRIGHT_CORS_ORIGINS", help_heading = "Server")]
-    pub cors_origins: Vec<WebOrigin>,
+    #[arg(value_parser = crate::serve::origin)]
+    pub cors_origins: Vec<Option<WebOrigin>>,
     /// Render requests with the `chat_template` they bring [default: false].
     #[arg(long, env = "TILEWRIGHT_TRUST_REQUEST_CHAT_TEMPLATE", help_heading = "Server")]
     #[arg(value_parser = switch())]

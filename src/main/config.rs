@@ -2,6 +2,7 @@
 //! command, what stands outside any table for every command that has such a flag. The command line
 //! goes before the environment, that before the file.
 
+use crate::cli::DeviceChoice;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
@@ -137,8 +138,14 @@ fn put(
     if source == Some(ValueSource::CommandLine) || variable {
         return Ok(());
     }
+    // Nor an adapter where they ask for the processor.
+    let device = matches.try_get_one::<DeviceChoice>("device").ok().flatten();
+    if arg.get_id() == "adapter" && device == Some(&DeviceChoice::Cpu) {
+        return Ok(());
+    }
     let wrong = || anyhow!("{name}: expected a text, a number, true, false or a list of these");
     let text = match value {
+        Value::Array(list) if list.is_empty() => return Ok(()),
         Value::Array(list) => {
             let texts: Option<Vec<String>> = list.iter().map(plain).collect();
             texts.ok_or_else(wrong)?.join(",")

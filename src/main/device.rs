@@ -38,9 +38,21 @@ fn choose(args: &DeviceArgs, fma: bool) -> Result<Opened> {
     if args.device == DeviceChoice::Cpu {
         return Ok((processor(), None));
     }
+    let named = args.adapter.as_deref().is_some_and(|adapter| !adapter.is_empty());
+    let free = args.device == DeviceChoice::Auto && !named;
     match gpu(args, fma) {
+        // Threads that imitate a GPU take longer than the same threads by themselves, to start most
+        // of all: they compile first.
+        Ok((device, _)) if free && device.facts().kind == DeviceKind::Software => {
+            crate::log::line(format_args!(
+                "{}: passed over, it is slower than the processor that it runs on (--device gpu \
+                 takes it)",
+                describe(device.facts())
+            ));
+            Ok((processor(), None))
+        }
         Ok(opened) => Ok(opened),
-        Err(error) if args.device == DeviceChoice::Gpu || args.adapter.is_some() => Err(error),
+        Err(error) if !free => Err(error),
         Err(error) => {
             crate::log::line(format_args!("{error}; running on the processor"));
             Ok((processor(), None))

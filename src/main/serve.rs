@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tilewright::engine::spawn;
-use tilewright::server::{ModelState, ServerConfig, Telemetry, serve};
+use tilewright::server::{ModelState, OriginError, ServerConfig, Telemetry, WebOrigin, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -16,6 +16,11 @@ pub fn run(args: ServeArgs) -> Result<ExitCode> {
     log::start(args.log_format, &args.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(listen(args))
+}
+
+/// An origin; none in an empty text, as a variable may be.
+pub fn origin(text: &str) -> Result<Option<WebOrigin>, OriginError> {
+    (!text.is_empty()).then(|| text.parse()).transpose()
 }
 
 /// The keys of the command line and of the file.
@@ -52,7 +57,7 @@ async fn listen(args: ServeArgs) -> Result<ExitCode> {
     let telemetry = Telemetry::default();
     let config = ServerConfig {
         api_keys: api_keys(&args)?,
-        cors_origins: args.cors_origins.clone(),
+        cors_origins: args.cors_origins.iter().flatten().cloned().collect(),
         trust_request_templates: args.trust_request_chat_template,
         allow_control: args.allow_control,
         tool_style: args.tool_call_parser,

@@ -2,7 +2,7 @@
 //! for later starts.
 
 use crate::bench::described;
-use crate::cli::{DeviceArgs, ModelArgs, count, switch};
+use crate::cli::{DeviceArgs, DeviceChoice, ModelArgs, count, switch};
 use crate::shape_args::ShapeArgs;
 use crate::{device, folders, log, print};
 use anyhow::{Context, Result, bail};
@@ -34,7 +34,12 @@ pub struct TuneArgs {
 
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     let (weights, name) = args.shape.weights(&args.model)?;
-    let mut device = device::open(&args.model.device)?;
+    let mut wish = args.model.device.clone();
+    if wish.device == DeviceChoice::Auto {
+        // Of software, too, if it is all there is.
+        wish.device = DeviceChoice::Gpu;
+    }
+    let mut device = device::open(&wish)?;
     let facts = device.facts().clone();
     if facts.kind == DeviceKind::Cpu {
         bail!("the processor has one way for every product: there is nothing to tune");

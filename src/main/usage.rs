@@ -29,7 +29,10 @@ fn adapter_of_none(flags: &ArgMatches) -> Option<String> {
     // A command without the flag has no value of it.
     let device = flags.try_get_one::<DeviceChoice>("device").ok()??;
     let adapter = flags.try_get_one::<String>("adapter").ok()??;
-    (*device == DeviceChoice::Cpu && !adapter.is_empty()).then(|| {
+    // What the command line says goes before an adapter of the environment.
+    let [of_device, of_adapter] = ["device", "adapter"].map(|flag| flags.value_source(flag));
+    let aside = of_adapter < of_device;
+    (*device == DeviceChoice::Cpu && !adapter.is_empty() && !aside).then(|| {
         format!(
             "--adapter {adapter} (TILEWRIGHT_ADAPTER) cannot be used with --device cpu \
              (TILEWRIGHT_DEVICE), which takes no adapter"

@@ -3,6 +3,7 @@
 use super::telemetry::Telemetry;
 use crate::text::CallStyle;
 use axum::http::HeaderValue;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -103,8 +104,11 @@ fn is_origin(text: &str) -> bool {
     };
     let in_scheme = |c: u8| lower(c) || b"+-.".contains(&c);
     let name = |host: &str| host.bytes().all(|c| lower(c) || b"-._".contains(&c));
-    let hex = |c: u8| c.is_ascii_hexdigit() && !c.is_ascii_uppercase();
-    let address = |host: &str| host.bytes().all(|c| hex(c) || b":.".contains(&c));
+    // In its shortest form, and without dots.
+    let address = |host: &str| {
+        let read = host.parse::<Ipv6Addr>();
+        read.is_ok_and(|address| address.to_string() == host) && !host.contains('.')
+    };
     let host_is_one = match host.strip_prefix('[') {
         Some(inner) => inner.strip_suffix(']').is_some_and(address),
         None => !host.is_empty() && name(host),

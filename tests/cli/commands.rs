@@ -29,6 +29,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add_if(gpu(), "cli::a_place_that_keeps_no_pipelines_is_told", |_| {
         no_place_for_pipelines()
     });
+    rows.add_if(gpu(), "cli::software_adapters_are_passed_over", |_| passed_over());
     rows.add("cli::no_command_points_to_serve", no_command_points_to_serve);
 }
 
@@ -321,6 +322,23 @@ fn no_place_for_pipelines() {
     let [line] = told[..] else { panic!("{ran:?}") };
     assert!(line.starts_with("warning: ") && line.contains("os error"), "{line}");
     assert_eq!(ran.good(), PARIS);
+}
+
+/// Unless they are asked for.
+fn passed_over() {
+    let line = [&["generate", FRANCE][..], &QUICK].concat();
+    let list = run(&["--list-adapters"]).good();
+    let software = list.lines().skip(1).all(|adapter| adapter.contains("(software adapter"));
+    let free = run(&line);
+    let processor = |err: &str| err.contains("device: cpu, ");
+    assert_eq!(processor(&free.err), software, "{free:?}");
+    assert_eq!(free.err.contains("passed over"), software, "{free:?}");
+    assert_eq!(free.good(), PARIS);
+    for wish in [["--device", "gpu"], ["--adapter", "0"]] {
+        let asked = run(&[&line[..], &wish].concat());
+        assert!(!processor(&asked.err) && !asked.err.contains("passed over"), "{asked:?}");
+        assert_eq!(asked.good(), PARIS);
+    }
 }
 
 /// The rows' program sees no display.

@@ -56,6 +56,20 @@ fn fills_in() {
         run(&line.concat()).good()
     };
     assert!(said(&["-n", "12"]).len() > said(&[]).len());
+    // An adapter of file or environment gives way to a processor of the command line.
+    let file = File::new("adapter = \"0\"\n");
+    let line = [&["generate", "Once upon", "-n", "1", "--device", "cpu"], &QUICK[..]].concat();
+    run(&[&line[..], &[&file.flag()]].concat()).good();
+    let mut command = tilewright(&line);
+    command.env("TILEWRIGHT_ADAPTER", "0");
+    Ran::of(&command.output().unwrap()).good();
+    // Lists and variables may be empty.
+    let file = File::new("[serve]\ncors-origins = []\ntenant-weight = []\n");
+    Serving::start(&[&["--device", "cpu", &file.flag()], &QUICK[..]].concat());
+    let mut command =
+        tilewright(&[&["serve", "--port", "0", "--device", "cpu"], &QUICK[..]].concat());
+    command.env("TILEWRIGHT_CORS_ORIGINS", "");
+    Serving::of(command);
 }
 
 fn faults() {

@@ -52,6 +52,28 @@ pub fn check(on: On, format: Format) {
     }
 }
 
+/// Every half float is on the processor what it is elsewhere.
+pub fn halves() {
+    let mut lab = Lab::open(On::Cpu);
+    let raw = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let weight = Weight::of(Format::F16, 2048, 32, raw);
+    let variant = lab.variants("embed").into_iter().find(|v| v.name == "embed.f16");
+    let part = weight.part(0, 2048, variant.expect("a variant"), &mut lab);
+    let w = &weight.matrix(vec![part]);
+    let ids: Vec<u32> = (0..2048).collect();
+    let (meta, sampled) = (lab.words(&ids), lab.words(&[0; OUT_WORDS as usize]));
+    let x = lab.floats(&vec![UNTOUCHED; 1 << 16]);
+    let mut recording = Recording::default();
+    Embed { w, tokens: 2048, meta, tokens_at: 0, sampled, x, x_stride: 32, scale: 1.0 }
+        .record(&lab.facts, &mut recording);
+    let found = lab.run(recording, &[x]).remove(0);
+    for (bits, found) in (0..=u16::MAX).zip(found) {
+        let wanted = half::f16::from_bits(bits).to_f32();
+        let same = wanted.to_bits() == found.to_bits() || wanted.is_nan() && found.is_nan();
+        assert!(same, "{bits:#06x} is {found}, not {wanted}");
+    }
+}
+
 fn stride(cols: usize) -> usize {
     cols.next_multiple_of(32) + 4
 }

@@ -25,6 +25,7 @@ pub fn rows(rows: &mut Rows) {
     rows.add("kernels::invariance_chooses_by_tokens", choices::invariance_off_chooses_by_tokens);
     rows.add("kernels::invariance_cuts_by_step", choices::invariance_off_cuts_by_step);
     rows.add("kernels::every_stem_has_a_kernel_and_a_twin", choices::every_stem_has_a_twin);
+    rows.add("kernels::halves.cpu", embed::halves);
     rows.add("kernels::mul_faults_are_seen", mul::faults_are_seen);
     rows.add("kernels::attn_faults_are_seen", attn::faults_are_seen);
     rows.add("kernels::tuned.files", tuned::files);

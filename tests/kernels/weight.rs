@@ -26,6 +26,10 @@ impl Weight {
                 raw.extend(random_block(format, draws));
             }
         }
+        Self::of(format, rows, cols, raw)
+    }
+
+    pub fn of(format: Format, rows: usize, cols: usize, raw: Vec<u8>) -> Self {
         let mut values = vec![0.0; rows * cols];
         decode(format, &raw, &mut values);
         Self { format, rows, cols, values, raw }
