@@ -45,7 +45,7 @@ impl Strip<'_> {
         let segments = self.p.segments as usize;
         let mut total = vec![[0f32; LANES]; tokens];
         let mut acc = vec![[0f32; LANES]; tokens];
-        let (mut quants, mut tile): (Quants, Tile) = ([[0; LANES]; 32], [[0.0; LANES]; 32]);
+        let (mut quants, mut tile) = (Quants::default(), Tile::default());
         for segment in 0..segments {
             acc.fill([0.0; LANES]);
             for kb in segment * blocks / segments..(segment + 1) * blocks / segments {
@@ -202,7 +202,7 @@ pub fn embed(launch: &mut Launch<'_>) {
     let w = Streams { format, rows, quants: launch.read[0], scales: launch.read[1] };
     let (meta, sampled) = (launch.read[2], launch.read[4]);
     let x: &mut [f32] = bytemuck::cast_slice_mut(launch.write[0]);
-    let (mut quants, mut tile): (Quants, Tile) = ([[0; LANES]; 32], [[0.0; LANES]; 32]);
+    let (mut quants, mut tile) = (Quants::default(), Tile::default());
     for t in 0..p.tokens as usize {
         let mut token = meta[p.tokens_at as usize + t];
         if token & SAMPLED > 0 {

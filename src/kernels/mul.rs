@@ -75,26 +75,11 @@ const UNITLESS_TOKENS: u32 = 8;
 /// of a workgroup of the `texel` variants, so that a thread has both.
 pub const TURN: u32 = 8;
 
-/// Formats whose products can take x as signed bytes. Where they do they always do, whatever the
-/// number of rows, so that a row's bits do not depend on its company.
-const INT8: [Format; 12] = [
-    Format::Q8_0,
-    Format::Q4_0,
-    Format::Q4_1,
-    Format::Q5_0,
-    Format::Q5_1,
-    Format::Q2_K,
-    Format::Q3_K,
-    Format::Q4_K,
-    Format::Q5_K,
-    Format::Q6_K,
-    Format::IQ4_NL,
-    Format::IQ4_XS,
-];
-
-/// What products of `format` take where `wanted` is asked for.
+/// What products of `format` take where `wanted` is asked for: formats of blocks can take bytes. Where
+/// they do they always do, whatever the number of rows, so that a row's bits do not depend on its
+/// company.
 pub fn activations(format: Format, wanted: Activations) -> Activations {
-    if INT8.contains(&format) { wanted } else { Activations::F32 }
+    if format.block_len() > 1 { wanted } else { Activations::F32 }
 }
 
 /// Operands of a product: `y[.., column..]` (+)= (`x` wᵀ + `bias`) · `scale`. Strides in values.
