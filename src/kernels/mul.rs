@@ -75,9 +75,9 @@ const UNITLESS_TOKENS: u32 = 8;
 /// of a workgroup of the `texel` variants, so that a thread has both.
 pub const TURN: u32 = 8;
 
-/// What products of `format` take where `wanted` is asked for: formats of blocks can take bytes. Where
-/// they do they always do, whatever the number of rows, so that a row's bits do not depend on its
-/// company.
+/// What products of `format` take where `wanted` is asked for: formats of blocks can take bytes.
+/// Where they do they always do, whatever the number of rows, so that a row's bits do not depend on
+/// its company.
 pub fn activations(format: Format, wanted: Activations) -> Activations {
     if format.block_len() > 1 { wanted } else { Activations::F32 }
 }
